@@ -1,0 +1,153 @@
+"""A job: what it is, the states it may be in, and the moves between them."""
+
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Any, NewType
+
+from danlu.domain.resources import Ask, Seat
+from danlu.domain.written import Notice
+from danlu.errors import DanluError, Invalid
+
+JobId = NewType("JobId", str)
+RunId = NewType("RunId", str)
+
+DEFAULT_PRIORITY = 5
+
+
+class JobState(StrEnum):
+    QUEUED = "QUEUED"
+    STARTING = "STARTING"  # seat and run id are written down, the engine is asked
+    RUNNING = "RUNNING"
+    SUCCEEDED = "SUCCEEDED"
+    FAILED = "FAILED"
+    CANCELLED = "CANCELLED"
+    TIMED_OUT = "TIMED_OUT"
+    LOST = "LOST"  # it died with its machine or its supervisor; how it ended is unknown
+
+    @property
+    def is_ended(self) -> bool:
+        return self in ENDED
+
+    @property
+    def holds_seat(self) -> bool:
+        return self in (JobState.STARTING, JobState.RUNNING)
+
+
+ENDED = frozenset(
+    {JobState.SUCCEEDED, JobState.FAILED, JobState.CANCELLED, JobState.TIMED_OUT, JobState.LOST},
+)
+ACTIVE = frozenset({JobState.QUEUED, JobState.STARTING, JobState.RUNNING})
+
+# A very short run may be over before it was ever seen running; a retry goes back to the queue.
+_MOVES: dict[JobState, frozenset[JobState]] = {
+    JobState.QUEUED: frozenset({JobState.STARTING, JobState.CANCELLED, JobState.FAILED}),
+    JobState.STARTING: frozenset({JobState.RUNNING, JobState.QUEUED}) | ENDED,
+    JobState.RUNNING: frozenset({JobState.QUEUED}) | ENDED,
+    **dict.fromkeys(ENDED, frozenset[JobState]()),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """Why a job waits or ended: a stable code, and a sentence for people."""
+
+    code: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Dependency:
+    """Wait for a job, or for all tasks of an array, to end (`ok`: with success)."""
+
+    on: str
+    kind: str = "ok"
+
+
+@dataclass(frozen=True, slots=True)
+class JobSpec:
+    """What was asked. Never changes after submit; all tasks of an array share one."""
+
+    command: tuple[str, ...]
+    workdir: str
+    ask: Ask = Ask()
+    name: str = ""
+    priority: int = DEFAULT_PRIORITY
+    time_limit: timedelta | None = None
+    notice: Notice | None = None
+    retries: int = 0
+    env: tuple[tuple[str, str], ...] = ()  # what --env named
+    labels: tuple[tuple[str, str], ...] = ()
+    after: tuple[Dependency, ...] = ()
+    array: str = ""  # as written: `1-10%2`
+    at_once: int | None = None
+    snapshot: str = ""  # id of the code snapshot to run in, or empty: run in workdir
+    environ: str = ""  # id of the submitter's environment, kept while the job is active
+
+    def __post_init__(self) -> None:
+        if not self.command or not self.command[0]:
+            raise Invalid("a job needs a command", "for example `danlu run -- python train.py`")
+        if any("\0" in word for word in self.command) or "\0" in self.workdir:
+            raise Invalid("a command or folder cannot contain a NUL character")
+        if not 1 <= self.priority <= 9:
+            raise Invalid(f"--priority goes from 1 to 9 (9 first), not {self.priority}")
+        if not 0 <= self.retries <= 100:
+            raise Invalid(f"--retries goes from 0 to 100, not {self.retries}")
+        if len(self.name) > 200 or any(ord(c) < 32 for c in self.name):
+            raise Invalid("--name takes one line of at most 200 characters")
+        if self.notice and self.time_limit and self.notice.lead >= self.time_limit:
+            raise Invalid("--signal would be sent before the job starts", "use fewer seconds, or a longer --time")
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A job as it stands. Every change makes a new one with the next `version`."""
+
+    id: JobId
+    user: str
+    spec: JobSpec
+    submitted_at: datetime
+    seq: int = 0  # order of submission, given by the store
+    state: JobState = JobState.QUEUED
+    reason: Reason = Reason("queued", "waits to be placed")
+    attempt: int = 1
+    version: int = 1
+    started_at: datetime | None = None
+    ended_at: datetime | None = None
+    exit_code: int | None = None
+    seat: Seat | None = None
+    handle: str | None = None
+    array_id: str = ""
+    array_index: int | None = None
+    waiting_for: tuple[Dependency, ...] = ()
+    stop_requested_at: datetime | None = None
+
+    @property
+    def run_id(self) -> RunId:
+        return RunId(f"{self.id}.{self.attempt}")
+
+    @property
+    def group(self) -> str:
+        """What waits as one in the queue: the array, or the job itself."""
+        return self.array_id or self.id
+
+    def moved(self, state: JobState, *, why: Reason, at: datetime, **changes: Any) -> "Job":
+        """This job in another state. An illegal move is a bug, and says so."""
+        if state not in _MOVES[self.state]:
+            raise DanluError(f"job {self.id} cannot go from {self.state} to {state}", code="illegal_move")
+        if state.is_ended:
+            # A clock that was set back must not make a job end before it began.
+            changes.setdefault("ended_at", max(at, self.started_at) if self.started_at else at)
+        elif state is JobState.QUEUED:
+            changes = {
+                "attempt": self.attempt + 1,
+                "started_at": None,
+                "exit_code": None,
+                "seat": None,
+                "handle": None,
+            } | changes
+        return replace(self, state=state, reason=why, version=self.version + 1, **changes)
+
+    def changed(self, **changes: Any) -> "Job":
+        """This job with other particulars, in the same state."""
+        return replace(self, version=self.version + 1, **changes)

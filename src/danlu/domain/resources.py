@@ -1,0 +1,87 @@
+"""What a job asks for, what machines have, and where a job sits."""
+
+import re
+from dataclasses import dataclass
+
+from danlu.errors import Invalid
+
+SHARDS_PER_GPU = 64
+
+_VENDOR_WORDS = frozenset({"nvidia", "geforce", "tesla", "quadro", "amd", "instinct"})
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """Resources wanted. Either whole GPUs or shards of one GPU, never both."""
+
+    gpus: int = 0
+    gpu_model: str | None = None
+    shards: int = 0
+    cpus: int = 1
+    memory_mib: int = 0  # 0: none reserved, none enforced
+
+    def __post_init__(self) -> None:
+        if self.gpus < 0 or self.shards < 0 or self.memory_mib < 0:
+            raise Invalid("a job cannot ask for less than nothing", "use numbers of 0 or more")
+        if self.cpus < 1:
+            raise Invalid(f"a job needs at least one CPU, not {self.cpus}", "use `--cpus 1` or more")
+        if self.gpus and self.shards:
+            raise Invalid(
+                "a job asks for whole GPUs or for shards of one, not for both",
+                "keep `--gpus` or `--shards`",
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    index: int
+    model: str
+    uuid: str = ""
+    memory_mib: int = 0
+    shards: int = SHARDS_PER_GPU
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    name: str
+    cpus: int
+    memory_mib: int
+    gpus: tuple[Gpu, ...] = ()
+    accepts_jobs: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Seat:
+    """Where a run sits: a node, and which of its cards. `gpus` are whole; a shard seat has one shared card."""
+
+    node: str
+    cpus: int
+    memory_mib: int = 0
+    gpus: tuple[int, ...] = ()
+    shared_gpu: int | None = None
+    shards: int = 0
+
+
+def squeeze(model: str) -> str:
+    """`NVIDIA GeForce RTX 3090` -> `nvidiageforcertx3090`."""
+    return re.sub(r"[^a-z0-9]", "", model.casefold())
+
+
+def forms_of_model(model: str) -> frozenset[str]:
+    """Every squeezed form that asks for this model: `RTX 3090` answers to rtx3090, 3090, geforcertx3090…"""
+    words = [word for word in re.split(r"[^a-z0-9]+", model.casefold()) if word]
+    forms = {squeeze(model)}
+    while words and words[0] in _VENDOR_WORDS:
+        words = words[1:]
+        forms.add("".join(words))
+    if words:
+        forms.add("".join(words).removeprefix("rtx").removeprefix("gtx"))
+        if re.search(r"\d", words[0]) and re.search(r"[a-z]", words[0]):
+            forms.add(words[0])
+    forms.discard("")
+    return frozenset(forms)
+
+
+def model_fits(model: str, wanted: str | None) -> bool:
+    """Does a card of `model` serve an ask for `wanted`? No wish fits every card."""
+    return wanted is None or squeeze(wanted) in forms_of_model(model)

@@ -1,0 +1,120 @@
+"""The seam between Danlu and what really runs the jobs."""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import NewType, Protocol
+
+from danlu.domain.job import Reason, RunId
+from danlu.domain.resources import Node, Seat
+from danlu.domain.written import Notice
+
+Handle = NewType("Handle", str)
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """All that an engine needs to start a run."""
+
+    handle: Handle
+    run_id: RunId
+    command: tuple[str, ...]
+    workdir: str
+    env: Mapping[str, str]  # the whole environment, complete
+    seat: Seat
+    log_path: str
+    user: str = ""  # Unix user to run as; empty: the engine's own
+    time_limit: timedelta | None = None
+    notice: Notice | None = None
+    grace: timedelta = timedelta(seconds=30)
+
+
+class RunState(StrEnum):
+    RUNNING = "RUNNING"
+    ENDED = "ENDED"
+    UNKNOWN = "UNKNOWN"  # the engine never heard of this run
+
+
+class Ending(StrEnum):
+    EXITED = "exited"  # by itself, with `exit_code` (128+N after signal N)
+    STOPPED = "stopped"  # because it was asked to
+    TIMED_OUT = "timed_out"
+    NOT_STARTED = "not_started"  # the command or its folder could not be used
+    LOST = "lost"  # died with the machine or the supervisor; exit code unknown
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    state: RunState
+    started_at: datetime | None = None
+    ended_at: datetime | None = None
+    ending: Ending | None = None
+    exit_code: int | None = None
+    reason: Reason | None = None  # what a person should read about the end
+    notes: tuple[str, ...] = ()  # limits of this run worth telling, e.g. "memory limit not enforced: …"
+
+
+class Engine(Protocol):
+    """Each verb may be repeated without harm; none waits for a run to change.
+    Any verb raises EngineDown when the engine cannot be asked; callers then change nothing."""
+
+    name: str
+    has_scheduler: bool  # True: Slurm and Kubernetes choose the seats; False: plan() does
+
+    async def open(self, on_change: Callable[[], None]) -> None:
+        """Make ready. `on_change` is called whenever `observe` would answer something new."""
+        ...
+
+    async def close(self) -> None:
+        """Let go. Runs go on."""
+        ...
+
+    async def inventory(self) -> Sequence[Node]: ...
+
+    def handle(self, run_id: RunId) -> Handle:
+        """The name under which this engine will know a run, made and written down before it starts."""
+        ...
+
+    async def start(self, launches: Sequence[Launch]) -> None:
+        """Begin runs. The same handle twice is one run, whatever was killed or rebooted in between:
+        a run that may have begun before the machine went down is not begun again, but observed as lost."""
+        ...
+
+    async def observe(self, handles: Collection[Handle]) -> Mapping[Handle, Observation]:
+        """One question for all."""
+        ...
+
+    async def stop(self, handle: Handle, *, grace: timedelta, notice: Notice | None = None) -> None:
+        """Ask a run to end: notice signal and its lead, TERM, grace, KILL of the whole tree.
+        A second stop with a shorter grace hastens the first. Unknown and ended runs are fine."""
+        ...
+
+    async def forget(self, handles: Collection[Handle]) -> None:
+        """The ends of these runs are remembered elsewhere now."""
+        ...
+
+
+class Stream(Protocol):
+    """A process inside a run that somebody talks to."""
+
+    async def read(self) -> tuple[str, bytes] | None:
+        """The next output as ("stdout" | "stderr", bytes), or None when it has ended."""
+        ...
+
+    async def write(self, data: bytes) -> None: ...
+    async def close_input(self) -> None: ...
+    async def resize(self, rows: int, columns: int) -> None: ...
+    async def wait(self) -> int: ...
+    async def close(self) -> None:
+        """The talker is gone: the process is hung up."""
+        ...
+
+
+class Reachable(Protocol):
+    """Optional: devboxes, exec and SSH need it."""
+
+    async def shell(self, handle: Handle, argv: tuple[str, ...], *, tty: bool) -> Stream:
+        """Start `argv` in the run's environment, folder and limits. It ends with the run."""
+        ...
+

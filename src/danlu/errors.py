@@ -1,0 +1,89 @@
+"""Every error a person may see: a stable code, a sentence, and a hint that says what would work.
+
+    DanluError
+      Invalid          wrong usage: nonsense, an unknown name               exit 2, HTTP 422
+        NotFound       no such thing                                        exit 2, HTTP 404
+        Ambiguous      a prefix that fits several things                    exit 2, HTTP 409
+      Refused          understood, and not allowed or not possible          exit 3, HTTP 409
+        Unauthorized   no valid token                                       exit 3, HTTP 401
+        Forbidden      not yours                                            exit 3, HTTP 403
+        TooBig         no machine here could ever run it                    exit 3, HTTP 409
+      Conflict         somebody else changed it meanwhile (retried inside)  exit 4, HTTP 409
+      Unreachable      something that must answer does not                  exit 4, HTTP 503
+        ServerDown     the Danlu server
+        EngineDown     what runs the jobs: know nothing, change nothing
+        StoreDown      the database: locked, full, gone
+"""
+
+
+class DanluError(Exception):
+    code = "error"
+    exit_code = 1
+    status = 500
+
+    def __init__(self, text: str, hint: str = "", *, code: str = "") -> None:
+        super().__init__(text)
+        self.text = text
+        self.hint = hint
+        if code:
+            self.code = code
+
+
+class Invalid(DanluError):
+    code = "invalid"
+    exit_code = 2
+    status = 422
+
+
+class NotFound(Invalid):
+    code = "not_found"
+    status = 404
+
+
+class Ambiguous(Invalid):
+    code = "ambiguous"
+    status = 409
+
+
+class Refused(DanluError):
+    code = "refused"
+    exit_code = 3
+    status = 409
+
+
+class Unauthorized(Refused):
+    code = "unauthorized"
+    status = 401
+
+
+class Forbidden(Refused):
+    code = "forbidden"
+    status = 403
+
+
+class TooBig(Refused):
+    code = "too_big"
+
+
+class Conflict(DanluError):
+    code = "conflict"
+    exit_code = 4
+    status = 409
+
+
+class Unreachable(DanluError):
+    code = "unreachable"
+    exit_code = 4
+    status = 503
+
+
+class ServerDown(Unreachable):
+    code = "server_down"
+
+
+class EngineDown(Unreachable):
+    code = "engine_down"
+
+
+class StoreDown(Unreachable):
+    code = "store_down"

@@ -1,0 +1,51 @@
+"""Where a personal installation keeps its things: the XDG folders, or all under DANLU_HOME.
+
+Read by the server and by every command, so it imports nothing that costs time."""
+
+import os
+
+# A Unix socket's path may have at most 107 bytes.
+MAX_SOCKET_PATH = 100
+
+
+def state_dir() -> str:
+    """Database, logs and journal; survives reboots."""
+    if home := os.environ.get("DANLU_HOME"):
+        return os.path.abspath(home)
+    base = os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")
+    return os.path.join(base, "danlu")
+
+
+def runtime_dir(state: str) -> str:
+    """Sockets; a folder that only its owner may open, short enough for a socket's path."""
+    base = os.environ.get("XDG_RUNTIME_DIR", "")
+    if not os.environ.get("DANLU_HOME") and state == state_dir() and base and os.path.isdir(base):
+        chosen = os.path.join(base, "danlu")
+    else:
+        chosen = os.path.join(state, "run")
+    if len(os.fsencode(chosen)) + len("/keeper.sock") <= MAX_SOCKET_PATH:
+        return chosen
+    # Stable for the same folder, so that the next command finds the same server.
+    digest = 0
+    for byte in os.fsencode(state):
+        digest = (digest * 1000003 ^ byte) & 0xFFFFFFFFFFFF
+    return f"/tmp/danlu-{os.getuid()}-{digest:012x}"
+
+
+def server_socket(state: str) -> str:
+    return os.path.join(runtime_dir(state), "server.sock")
+
+
+def keeper_socket(state: str) -> str:
+    return os.path.join(runtime_dir(state), "keeper.sock")
+
+
+def make_private(folder: str) -> str:
+    """Make a folder that only its owner may open; refuse one that somebody else owns."""
+    os.makedirs(folder, mode=0o700, exist_ok=True)
+    found = os.stat(folder)
+    if found.st_uid != os.getuid():
+        raise PermissionError(f"{folder} belongs to another user (uid {found.st_uid})")
+    if found.st_mode & 0o077:
+        os.chmod(folder, 0o700)
+    return folder

@@ -1,0 +1,5 @@
+"""WHAT A JOB NEEDS BEFORE IT STARTS: code snapshots laid out as folders.
+
+May import: `danlu.domain`, `danlu.errors`.
+Must not: know the store, engines or people.
+"""
