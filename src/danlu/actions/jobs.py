@@ -1,0 +1,206 @@
+"""What people do with jobs."""
+
+import asyncio
+import hashlib
+import json
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Any
+
+from danlu.actions.refs import resolve, resolve_id, resolve_one
+from danlu.actions.wishes import Wish, changed_wish, spec_of, wish_of
+from danlu.domain.account import Actor, demand
+from danlu.domain.job import Dependency, Job, JobId, JobSpec, JobState, Reason
+from danlu.domain.resources import Node
+from danlu.domain.written import ArrayAsk, parse_dependency
+from danlu.errors import Conflict, Invalid, Refused, TooBig
+from danlu.provision.snapshots import SnapshotShelf
+from danlu.scheduler.plan import fits_ever
+from danlu.store.book import Book
+
+# No vowels and nothing that looks alike: an id is read aloud and typed.
+_ALPHABET = "bcdfghjkmnpqrstvwxz23456789"
+ID_LENGTH = 8
+TRIES = 20
+# How a stop was asked for is remembered in the reason, so that a restarted server stops it the same way.
+STOPPING = {"": "stopping", "now": "stopping_now", "kill": "stopping_kill"}
+
+
+def new_id() -> str:
+    """Random: ids of several installations on one machine must not meet. The first is a letter, for shells and eyes."""
+    letters = _ALPHABET[:19]
+    noise = os.urandom(ID_LENGTH)
+    return letters[noise[0] % len(letters)] + "".join(_ALPHABET[byte % len(_ALPHABET)] for byte in noise[1:])
+
+
+async def submit(
+    book: Book,
+    nodes: Sequence[Node],
+    shelf: SnapshotShelf,
+    actor: Actor,
+    wish: Wish,
+    *,
+    key: str = "",
+    default_time: timedelta | None = None,
+    now: datetime,
+) -> Sequence[Job]:
+    """Accept a job or an array, durably. The same key again gives what the first one made."""
+    demand(actor, "job.submit", actor.name, "a new job")
+    spec, array = spec_of(wish, default_time=default_time)
+    check_possible(nodes, spec)
+    if not os.path.isdir(spec.workdir):
+        raise Invalid(f"the folder `{spec.workdir}` does not exist on this machine", "see `--workdir`")
+    if spec.snapshot:
+        await asyncio.to_thread(shelf.check, spec.snapshot)
+    after, waiting_for = await _dependencies(book, actor, wish.after)
+    environ_id = ""
+    if wish.environ is not None:
+        environ_id = hashlib.sha256(json.dumps(sorted(wish.environ.items())).encode()).hexdigest()[:32]
+    spec = replace(spec, after=after, environ=environ_id)
+    for _ in range(TRIES):
+        jobs = _new_jobs(new_id(), actor, spec, array, waiting_for, now)
+        try:
+            return await book.insert(jobs, key=key, environ=wish.environ)
+        except Conflict:
+            continue  # the random id is taken
+    raise Conflict("no free job id was found", "try again")
+
+
+def check_possible(nodes: Sequence[Node], spec: JobSpec) -> None:
+    """Refuse what no machine here could ever run."""
+    if (never := fits_ever(nodes, spec.ask)) is not None:
+        raise TooBig(never.text, "see what there is: `danlu nodes`")
+
+
+async def clone(
+    book: Book,
+    nodes: Sequence[Node],
+    shelf: SnapshotShelf,
+    actor: Actor,
+    ref: str,
+    changes: Mapping[str, Any],
+    *,
+    key: str = "",
+    default_time: timedelta | None = None,
+    now: datetime,
+) -> Sequence[Job]:
+    """Submit again what was submitted once, with other options where given."""
+    job = (await resolve(book, actor, ref))[0]
+    demand(actor, "job.clone", job.user, f"job {job.id}")
+    wish = wish_of(job.spec)
+    if job.array_index is not None and ref != job.array_id:
+        wish = replace(wish, array=str(job.array_index))
+    wish = changed_wish(wish, changes)
+    return await submit(book, nodes, shelf, actor, wish, key=key, default_time=default_time, now=now)
+
+
+async def stop(book: Book, actor: Actor, ref: str, *, how: str = "", now: datetime) -> list[Job]:
+    """Ask a job or array to end. Queued ones end at once, running ones get their notice and grace.
+    `how` hastens: "now" skips the notice, "kill" the grace too. Ended ones are fine."""
+    jobs = await resolve(book, actor, ref)
+    for job in jobs:
+        demand(actor, "job.stop", job.user, f"job {job.id}")
+    for _ in range(TRIES):
+        # Somebody may have started or ended one of them since it was looked at.
+        jobs = [book.live.jobs.get(job.id, job) for job in jobs]
+        changes = [changed for job in jobs if (changed := stopped(job, actor, how, now)) is not job]
+        try:
+            if changes:
+                await book.update(changes)
+            by_id = {job.id: job for job in changes}
+            return [by_id.get(job.id, job) for job in jobs]
+        except Conflict:
+            await asyncio.sleep(0)
+            jobs = [found for job in jobs if (found := await book.get(job.id)) is not None]
+    raise Conflict(f"{ref} keeps changing", "try again")
+
+
+def stopped(job: Job, actor: Actor, how: str, now: datetime) -> Job:
+    """What a wish to stop makes of a job."""
+    who = "its owner" if actor.name == job.user else actor.name
+    if job.state is JobState.QUEUED:
+        return job.moved(JobState.CANCELLED, why=Reason("stopped", f"stopped by {who} before it started"), at=now)
+    code = STOPPING[how]
+    if job.state.is_ended or job.reason.code == code:
+        return job
+    reason = Reason(code, f"{who} asked it to stop")
+    return job.changed(stop_requested_at=job.stop_requested_at or now, reason=reason)
+
+
+async def remove(book: Book, actor: Actor, ref: str) -> list[Job]:
+    """Forget ended jobs. Gives what went, so that their logs can go too."""
+    jobs = await resolve(book, actor, ref)
+    for job in jobs:
+        demand(actor, "job.remove", job.user, f"job {job.id}")
+    active = [job.id for job in jobs if not job.state.is_ended]
+    if active:
+        raise Refused(f"{active[0]} has not ended", f"stop it first: `danlu stop {ref}`")
+    await book.store.remove([job.id for job in jobs])
+    return jobs
+
+
+async def wait(book: Book, actor: Actor, ref: str, *, timeout_s: float) -> list[Job]:
+    """Come back when all have ended, or after the timeout with whatever is then true."""
+    jobs = await resolve(book, actor, ref)
+    for job in jobs:
+        demand(actor, "job.show", job.user, f"job {job.id}")
+    try:
+        async with asyncio.timeout(timeout_s):
+            for job in jobs:
+                await ended(book, job.id)
+    except TimeoutError:
+        pass
+    return [found for job in jobs if (found := await book.get(job.id)) is not None]
+
+
+async def ended(book: Book, job_id: JobId) -> None:
+    """Come back when the job is no longer active."""
+    while job_id in book.live.jobs:
+        await book.live.watch(job_id)
+
+
+async def _dependencies(
+    book: Book, actor: Actor, written: Iterable[str]
+) -> tuple[tuple[Dependency, ...], tuple[Dependency, ...]]:
+    """All dependencies with full ids, and those that still have to be waited for."""
+    every: list[Dependency] = []
+    open_ones: list[Dependency] = []
+    for text in written:
+        ref, kind = parse_dependency(text)
+        dependency = Dependency(await resolve_id(book, actor, ref), kind)
+        outcome = await book.store.outcome(dependency.on)
+        every.append(dependency)
+        if outcome.active:
+            open_ones.append(dependency)
+        elif kind == "ok" and outcome.succeeded < outcome.known:
+            raise Refused(
+                f"{dependency.on} has already ended without success, so this would never run",
+                f"use `--after {dependency.on}:any` to run it all the same",
+            )
+    return tuple(every), tuple(open_ones)
+
+
+def _new_jobs(
+    job_id: str,
+    actor: Actor,
+    spec: JobSpec,
+    array: ArrayAsk | None,
+    waiting_for: tuple[Dependency, ...],
+    now: datetime,
+) -> list[Job]:
+    if array is None:
+        return [Job(JobId(job_id), actor.name, spec, now, waiting_for=waiting_for)]
+    return [
+        Job(
+            JobId(f"{job_id}_{index}"),
+            actor.name,
+            spec,
+            now,
+            array_id=job_id,
+            array_index=index,
+            waiting_for=waiting_for,
+        )
+        for index in array.indices
+    ]

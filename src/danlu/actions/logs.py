@@ -1,0 +1,139 @@
+"""A job's log: whole, its tail, or followed to the end through waiting, running and retries."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+
+from danlu.actions.refs import resolve_one
+from danlu.domain.account import Actor, demand
+from danlu.domain.job import Job, JobState
+from danlu.engines.logfiles import Growing, LogFiles, offset_of_tail
+from danlu.errors import Invalid
+from danlu.provision.folders import log_path_of
+from danlu.store.book import Book
+
+HEARTBEAT_S = 15.0
+
+
+@dataclass(frozen=True, slots=True)
+class JobSeen:
+    """The job's state changed (or this is the first look); log bytes that follow begin at `offset`."""
+
+    job: Job
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class LogBytes:
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class StillHere:
+    """Nothing happened for a while."""
+
+
+Followed = JobSeen | LogBytes | StillHere
+
+
+async def find_log(book: Book, state_dir: str, actor: Actor, ref: str, attempt: int | None) -> tuple[Job, str]:
+    """The job and the path of its log, if the actor may read it."""
+    job = await resolve_one(book, actor, ref)
+    demand(actor, "job.logs", job.user, f"the log of {job.id}")
+    if attempt is not None and not 1 <= attempt <= job.attempt:
+        raise Invalid(f"{job.id} has had {job.attempt} attempts, there is no attempt {attempt}")
+    return job, log_path_of(state_dir, f"{job.id}.{attempt or job.attempt}")
+
+
+def first_offset(path: str, *, tail: int | None, offset: int) -> int:
+    """Where to begin reading; a log that does not exist yet begins at 0."""
+    if tail is None:
+        return offset
+    try:
+        return offset_of_tail(path, tail)
+    except FileNotFoundError:
+        return 0
+
+
+async def follow_to_end(
+    book: Book, files: LogFiles, state_dir: str, job: Job, *, offset: int = 0, tail: int | None = None
+) -> AsyncIterator[Followed]:
+    """Everything a person in front of a screen wants to see of a job until it has ended."""
+    offset = first_offset(log_path_of(state_dir, job.run_id), tail=tail, offset=offset)
+    bell = _Bell()
+    growing: Growing | None = None
+    seen: Job | None = None
+    try:
+        while True:
+            # The look at the job comes before the look at the log: a job that has ended writes no more.
+            job = book.live.jobs.get(job.id) or await book.store.get(job.id) or job
+            if seen is None or job.version != seen.version:
+                if seen is not None and job.run_id != seen.run_id and growing is not None:
+                    growing.close()
+                    growing, offset = None, 0
+                seen = job
+                if not job.state.is_ended:
+                    bell.ring_on(book.live.watch(job.id))
+                    yield JobSeen(job, offset)
+            if growing is None and job.state is not JobState.QUEUED:
+                growing = _open(files, log_path_of(state_dir, job.run_id))
+            if growing is not None:
+                bell.ring_on(growing.growth())
+                if data := await growing.read(offset):
+                    offset += len(data)
+                    yield LogBytes(data)
+                    continue
+            if job.state.is_ended:
+                yield JobSeen(job, offset)
+                return
+            if not await bell.heard():
+                yield StillHere()
+    finally:
+        bell.close()
+        if growing is not None:
+            growing.close()
+
+
+def _open(files: LogFiles, path: str) -> Growing | None:
+    try:
+        return files.open(path)
+    except FileNotFoundError:
+        return None
+
+
+class _Bell:
+    """Rings when one of several futures is done, and softly when nothing happened for a while.
+    One per follower, made once: waiting on several futures anew for each line would cost more than the line."""
+
+    def __init__(self) -> None:
+        self._rung = asyncio.Event()
+        self._futures: list[asyncio.Future[None]] = []
+        self._loop = asyncio.get_running_loop()
+        self._heard_at = self._loop.time()
+        self._timer = self._loop.call_later(HEARTBEAT_S, self._soft_ring)
+
+    def ring_on(self, future: "asyncio.Future[None]") -> None:
+        if not any(future is known for known in self._futures):
+            self._futures = [known for known in self._futures if not known.done()]
+            self._futures.append(future)
+            future.add_done_callback(self._ring)
+
+    async def heard(self) -> bool:
+        """Wait for the bell. False: it was only to say that we are still here."""
+        await self._rung.wait()
+        self._rung.clear()
+        quiet_s = self._loop.time() - self._heard_at
+        self._heard_at = self._loop.time()
+        return quiet_s < HEARTBEAT_S
+
+    def close(self) -> None:
+        self._timer.cancel()
+        for future in self._futures:
+            future.remove_done_callback(self._ring)
+
+    def _ring(self, _: "asyncio.Future[None]") -> None:
+        self._rung.set()
+
+    def _soft_ring(self) -> None:
+        self._rung.set()
+        self._timer = self._loop.call_later(HEARTBEAT_S, self._soft_ring)

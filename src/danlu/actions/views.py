@@ -1,0 +1,129 @@
+"""What people see: jobs, why they wait, nodes and who holds their cards."""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from danlu.actions.planning import Outlook, holding_of
+from danlu.actions.refs import resolve_one
+from danlu.actions.wishes import Wish, spec_of
+from danlu.domain.account import Actor, demand
+from danlu.domain.job import Job, JobState, Reason
+from danlu.domain.resources import Gpu, Node, Seat
+from danlu.scheduler.plan import plan, seat_now
+from danlu.scheduler.snapshot import Wait, Waiting
+from danlu.store.base import JobFilter, Page
+from danlu.store.book import Book
+
+MAX_PAGE = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    id: str
+    user: str
+    node: str
+    gpus: tuple[int, ...]
+    shards: int
+    ends_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class Why:
+    job: Job
+    reason: Reason
+    place: int | None
+    estimated_at: datetime | None
+    holders: tuple[Holder, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class GpuView:
+    gpu: Gpu
+    shards_free: int
+    holders: tuple[Holder, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class NodeView:
+    node: Node
+    cpus_free: int
+    memory_free_mib: int
+    gpus: tuple[GpuView, ...]
+
+
+async def list_jobs(book: Book, actor: Actor, wanted: JobFilter, *, limit: int, before: int | None) -> Page:
+    demand(actor, "job.list", wanted.user or actor.name, "the list of jobs")
+    return await book.store.page(wanted, limit=max(1, min(limit, MAX_PAGE)), before=before)
+
+
+async def why(book: Book, nodes: Sequence[Node], actor: Actor, ref: str, *, now: datetime) -> Why:
+    """Why a job waits, or what became of it: planned anew, so that the answer is of this moment."""
+    job = await resolve_one(book, actor, ref)
+    demand(actor, "job.why", job.user, f"job {job.id}")
+    if job.state is not JobState.QUEUED:
+        return Why(job, job.reason, None, None, ())
+    made = plan(Outlook().snapshot(book.live, nodes, now))
+    wait = made.waits.get(job.group)
+    if wait is None:
+        return Why(job, Reason("starting", "starts right now"), None, now, ())
+    holders = tuple(holder_of(held) for held in book.live.holding() if _is_in_the_way(held, job))
+    return Why(job, wait.reason, wait.place, wait.estimated_at, holders)
+
+
+def dry_run(book: Book, nodes: Sequence[Node], wish: Wish, *, now: datetime) -> Seat | Wait:
+    """Where a job would run now, or why not yet. Nothing is remembered."""
+    spec, _ = spec_of(wish)
+    entry = Waiting(
+        key="this job",
+        ask=spec.ask,
+        seq=2**62,
+        priority=spec.priority,
+        time_limit=spec.time_limit,
+    )
+    return seat_now(Outlook().snapshot(book.live, nodes, now), entry)
+
+
+def node_views(book: Book, nodes: Sequence[Node]) -> list[NodeView]:
+    """Each node with what is free and who holds each card."""
+    held: dict[str, list[Job]] = {}
+    for job in book.live.holding():
+        if job.seat:
+            held.setdefault(job.seat.node, []).append(job)
+    return [_node_view(node, held.get(node.name, [])) for node in nodes]
+
+
+def holder_of(job: Job) -> Holder:
+    holding = holding_of(job)
+    seat = holding.seat
+    gpus = seat.gpus if seat.shared_gpu is None else (seat.shared_gpu,)
+    return Holder(job.id, job.user, seat.node, gpus, seat.shards, holding.ends_at)
+
+
+def _node_view(node: Node, jobs: Sequence[Job]) -> NodeView:
+    seats = [job.seat for job in jobs if job.seat]
+    taken: Counter[int] = Counter()
+    for seat in seats:
+        if seat.shared_gpu is not None:
+            taken[seat.shared_gpu] += seat.shards
+        taken.update(dict.fromkeys(seat.gpus, 10**9))
+    views = []
+    for gpu in node.gpus:
+        holders = tuple(holder for job in jobs if gpu.index in (holder := holder_of(job)).gpus)
+        views.append(GpuView(gpu, max(0, gpu.shards - taken[gpu.index]), holders))
+    return NodeView(
+        node,
+        node.cpus - sum(seat.cpus for seat in seats),
+        node.memory_mib - sum(seat.memory_mib for seat in seats),
+        tuple(views),
+    )
+
+
+def _is_in_the_way(held: Job, waiting: Job) -> bool:
+    ask, seat = waiting.spec.ask, held.seat
+    if seat is None:
+        return False
+    if ask.gpus or ask.shards:
+        return bool(seat.gpus) or seat.shared_gpu is not None
+    return True

@@ -1,0 +1,121 @@
+"""What was asked, as it was written, turned into a job's spec and back."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from datetime import timedelta
+from typing import Any
+
+from danlu.domain.job import DEFAULT_PRIORITY, JobSpec
+from danlu.domain.resources import Ask
+from danlu.domain.written import (
+    ArrayAsk,
+    parse_array,
+    parse_count,
+    parse_duration,
+    parse_gpus,
+    parse_memory_mib,
+    parse_notice,
+    parse_pairs,
+)
+from danlu.errors import Invalid
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """The options of a submit under their names on the command line and in job files."""
+
+    command: tuple[str, ...]
+    workdir: str = ""
+    name: str = ""
+    gpus: str | int = 0
+    shards: str | int = 0
+    cpus: str | int = 1
+    mem: str | int = 0
+    time: str | int = ""
+    priority: str | int = DEFAULT_PRIORITY
+    env: Mapping[str, str] = field(default_factory=dict)
+    label: Mapping[str, str] = field(default_factory=dict)
+    array: str = ""
+    after: tuple[str, ...] = ()
+    retries: str | int = 0
+    signal: str = ""
+    snapshot: str = ""
+    environ: Mapping[str, str] | None = None
+
+
+WISH_NAMES = tuple(f.name for f in fields(Wish))
+
+
+def spec_of(wish: Wish, *, default_time: timedelta | None = None) -> tuple[JobSpec, ArrayAsk | None]:
+    """Read the wish; nonsense is refused by the option's name. `after` is left to who can look ids up."""
+    model, gpus = parse_gpus(wish.gpus)
+    array = parse_array(wish.array) if wish.array else None
+    if wish.workdir and not wish.workdir.startswith("/"):
+        raise Invalid(f"--workdir must be an absolute path, not `{wish.workdir}`")
+    spec = JobSpec(
+        command=wish.command,
+        workdir=wish.workdir or "/",
+        name=wish.name or default_name(wish.command),
+        ask=Ask(
+            gpus=gpus,
+            gpu_model=model,
+            shards=parse_count(wish.shards, "--shards"),
+            cpus=parse_count(wish.cpus, "--cpus"),
+            memory_mib=parse_memory_mib(wish.mem),
+        ),
+        priority=parse_count(wish.priority, "--priority"),
+        time_limit=parse_duration(wish.time) if wish.time else default_time,
+        notice=parse_notice(wish.signal) if wish.signal else None,
+        retries=parse_count(wish.retries, "--retries"),
+        env=_pairs(wish.env, "--env"),
+        labels=_pairs(wish.label, "--label"),
+        array=wish.array,
+        at_once=array.at_once if array else None,
+        snapshot=wish.snapshot,
+    )
+    return spec, array
+
+
+def wish_of(spec: JobSpec) -> Wish:
+    """The spec as it could have been written; dependencies and the submitter's environment are not repeated."""
+    ask = spec.ask
+    return Wish(
+        command=spec.command,
+        workdir=spec.workdir,
+        name=spec.name,
+        gpus=f"{ask.gpu_model}:{ask.gpus}" if ask.gpu_model else ask.gpus,
+        shards=ask.shards,
+        cpus=ask.cpus,
+        mem=ask.memory_mib,
+        time=f"{spec.time_limit.total_seconds():.0f}s" if spec.time_limit else "",
+        priority=spec.priority,
+        env=dict(spec.env),
+        label=dict(spec.labels),
+        array=spec.array,
+        retries=spec.retries,
+        signal=f"{spec.notice.signal}@{spec.notice.lead.total_seconds():.0f}" if spec.notice else "",
+        snapshot=spec.snapshot,
+    )
+
+
+def changed_wish(wish: Wish, changes: Mapping[str, Any]) -> Wish:
+    """A wish with other options; `--gpus` takes the place of `--shards` and the other way round."""
+    if changes.get("gpus") and "shards" not in changes:
+        changes = {**changes, "shards": 0}
+    if changes.get("shards") and "gpus" not in changes:
+        changes = {**changes, "gpus": 0}
+    return replace(wish, **changes)
+
+
+def default_name(command: tuple[str, ...]) -> str:
+    """`python train.py --lr 1` -> train.py: the first word that says what it is."""
+    words = [word for word in command if not word.startswith("-")]
+    first = words[0].rpartition("/")[2] if words else "job"
+    if first.startswith(("python", "bash", "sh", "torchrun", "uv")) and len(words) > 1 and "\n" not in words[1]:
+        first = words[1].rpartition("/")[2]
+    printable = "".join(c for c in first if c.isprintable())
+    return printable[:60] or "job"
+
+
+def _pairs(given: Mapping[str, str], what: str) -> tuple[tuple[str, str], ...]:
+    return parse_pairs(tuple(f"{name}={value}" for name, value in given.items()), what)

@@ -1,0 +1,91 @@
+"""The route into a running job: a command, or a shell on a terminal, over a WebSocket."""
+
+import asyncio
+import json
+from typing import Any
+
+from fastapi import APIRouter, WebSocket
+from starlette.websockets import WebSocketDisconnect
+
+from danlu.actions.entering import enter
+from danlu.api.desk import TheDesk, actor_of
+from danlu.api.wire import problem_out
+from danlu.engines.base import Stream
+from danlu.errors import DanluError, Invalid
+
+router = APIRouter()
+
+STDIN, CHANNELS = 0, {"stdout": b"\x01", "stderr": b"\x02"}
+
+
+@router.websocket("/jobs/{ref}/exec")
+async def exec_in_job(socket: WebSocket, desk: TheDesk, ref: str) -> None:
+    await socket.accept()
+    try:
+        actor = await actor_of(socket)
+        asked = _read_ask(await socket.receive_text())
+        stream = await enter(
+            desk.book, desk.engine, actor, ref, tuple(asked["command"]), tty=asked["tty"], term=asked["term"]
+        )
+    except WebSocketDisconnect:
+        return
+    except DanluError as error:
+        await socket.send_text(json.dumps({"problem": problem_out(error)}))
+        await socket.close()
+        return
+    if asked["tty"]:
+        await stream.resize(asked["rows"], asked["columns"])
+    incoming = asyncio.create_task(_incoming(socket, stream))
+    try:
+        while (output := await stream.read()) is not None:
+            channel, data = output
+            await socket.send_bytes(CHANNELS[channel] + data)
+        await socket.send_text(json.dumps({"exit": await stream.wait()}))
+        await socket.close()
+    except (WebSocketDisconnect, RuntimeError):
+        pass  # the person is gone
+    finally:
+        incoming.cancel()
+        await stream.close()
+
+
+async def _incoming(socket: WebSocket, stream: Stream) -> None:
+    """What the person types, until they hang up."""
+    try:
+        while True:
+            message = await socket.receive()
+            if message["type"] == "websocket.disconnect":
+                break
+            if data := message.get("bytes"):
+                if data[0] == STDIN:
+                    await stream.write(data[1:])
+            elif text := message.get("text"):
+                await _control(stream, json.loads(text))
+    except (OSError, ValueError, RuntimeError):
+        pass
+    await stream.close()
+
+
+async def _control(stream: Stream, wanted: dict[str, Any]) -> None:
+    match wanted:
+        case {"resize": [int(rows), int(columns)]}:
+            await stream.resize(rows, columns)
+        case {"eof": True}:
+            await stream.close_input()
+
+
+def _read_ask(text: str) -> dict[str, Any]:
+    try:
+        asked = json.loads(text)
+        command = asked["command"]
+        if not (isinstance(command, list) and command and all(isinstance(word, str) for word in command)):
+            raise ValueError
+        return {
+            "command": command,
+            "tty": bool(asked.get("tty")),
+            "rows": int(asked.get("rows", 24)),
+            "columns": int(asked.get("columns", 80)),
+            "term": str(asked.get("term", "xterm")),
+        }
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise Invalid('the first message must be {"command": […], "tty": …}') from None

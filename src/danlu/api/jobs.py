@@ -1,0 +1,203 @@
+"""Routes of jobs: submit, list, show, stop, clone, wait, why, remove."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Annotated
+
+from fastapi import APIRouter, Header, Query, Request
+from starlette.responses import Response
+
+from danlu.actions import jobs, views
+from danlu.actions.refs import resolve
+from danlu.actions.wishes import spec_of
+from danlu.api.desk import Desk, TheActor, TheDesk, job_json
+from danlu.api.streams import framed
+from danlu.api.wire import (
+    ChangesIn,
+    Json,
+    StopIn,
+    changes_in,
+    counts_out,
+    past_run_out,
+    read_body,
+    seat_or_wait_out,
+    why_out,
+    wish_in,
+)
+from danlu.domain.account import Actor, demand
+from danlu.domain.job import ACTIVE, ENDED, Job, JobState
+from danlu.engines.base import Handle
+from danlu.errors import Invalid
+from danlu.provision.folders import remove_leftovers, run_folder_of, shelf_of
+from danlu.store.base import JobFilter
+
+router = APIRouter(default_response_class=Json)
+
+SHOWN_AT_SUBMIT = 10
+SHOWN_OF_ARRAY = 100
+MAX_WAIT_S = 3600.0
+Key = Annotated[str, Header(alias="Idempotency-Key", max_length=100)]
+BODY = {"requestBody": {"content": {"application/json": {"schema": ChangesIn.model_json_schema()}}}}
+
+
+@router.post("/jobs", status_code=201, openapi_extra=BODY)
+async def submit(
+    desk: TheDesk, actor: TheActor, request: Request, follow: bool = False, dry_run: bool = False, idempotency_key: Key = ""
+) -> Response:
+    wish = wish_in(read_body(ChangesIn, await request.body()))
+    now = datetime.now(UTC)
+    if dry_run:
+        jobs.check_possible(desk.nodes, spec_of(wish)[0])
+        return Json(seat_or_wait_out(views.dry_run(desk.book, desk.nodes, wish, now=now)))
+    if follow and wish.array:
+        raise Invalid("one follows a single job, not an array", "submit it, then `danlu wait`")
+    stored = await jobs.submit(
+        desk.book,
+        desk.nodes,
+        shelf_of(desk.state_dir, actor.name),
+        actor,
+        wish,
+        key=idempotency_key,
+        default_time=desk.default_time,
+        now=now,
+    )
+    if follow:
+        return framed(desk, actor, stored[0])
+    return _submitted(desk, actor, stored)
+
+
+@router.post("/jobs/{ref}/clone", status_code=201, openapi_extra=BODY)
+async def clone(desk: TheDesk, actor: TheActor, ref: str, request: Request, idempotency_key: Key = "") -> Response:
+    stored = await jobs.clone(
+        desk.book,
+        desk.nodes,
+        shelf_of(desk.state_dir, actor.name),
+        actor,
+        ref,
+        changes_in(read_body(ChangesIn, await request.body())),
+        key=idempotency_key,
+        default_time=desk.default_time,
+        now=datetime.now(UTC),
+    )
+    return _submitted(desk, actor, stored)
+
+
+def _submitted(desk: Desk, actor: Actor, stored: Sequence[Job]) -> Response:
+    shown = [job_json(desk, actor, job) for job in stored[:SHOWN_AT_SUBMIT]]
+    return Json({"id": stored[0].group, "jobs": shown, "count": len(stored)}, status_code=201)
+
+
+@router.get("/jobs")
+async def list_jobs(
+    desk: TheDesk,
+    actor: TheActor,
+    state: Annotated[list[str] | None, Query()] = None,
+    user: str = "",
+    name: str = "",
+    label: str = "",
+    array: str = "",
+    limit: int = 50,
+    before: int | None = None,
+) -> Response:
+    key, equals, value = label.partition("=")
+    if label and not equals:
+        raise Invalid(f"`label` takes NAME=VALUE, not `{label}`")
+    wanted = JobFilter(
+        states=read_states(state or []),
+        user=actor.name if user == "me" else user,
+        name=name,
+        label=(key, value) if label else None,
+        array_id=array,
+    )
+    page = await views.list_jobs(desk.book, actor, wanted, limit=limit, before=before)
+    return Json({"items": [job_json(desk, actor, job) for job in page.jobs], "next": page.next_before})
+
+
+def read_states(names: Sequence[str]) -> frozenset[JobState]:
+    states: set[JobState] = set()
+    for name in names:
+        if name.casefold() == "active":
+            states |= ACTIVE
+        elif name.casefold() == "ended":
+            states |= ENDED
+        elif name.upper() in JobState.__members__:
+            states.add(JobState[name.upper()])
+        else:
+            known = ", ".join(s.lower() for s in JobState)
+            raise Invalid(f"no state `{name}`", f"one of: active, ended, {known}")
+    return frozenset(states)
+
+
+@router.get("/jobs/{ref}")
+async def show(desk: TheDesk, actor: TheActor, ref: str) -> Response:
+    found = await resolve(desk.book, actor, ref)
+    first = found[0]
+    demand(actor, "job.show", first.user, f"job {first.id}")
+    if len(found) > 1 or (first.array_id and first.array_id == ref):
+        return Json(
+            {
+                "id": first.array_id,
+                "array": True,
+                "count": len(found),
+                "states": _states(found),
+                "items": [job_json(desk, actor, job) for job in found[:SHOWN_OF_ARRAY]],
+            }
+        )
+    shown = job_json(desk, actor, first)
+    shown["runs"] = [past_run_out(run) for run in await desk.book.store.past_runs(first.id)]
+    shown["notes"] = await _notes(desk, first)
+    shown["run_folder"] = run_folder_of(desk.state_dir, first.run_id) if first.spec.snapshot else first.spec.workdir
+    if shown["command"] is None:
+        shown["run_folder"] = None
+    return Json(shown)
+
+
+@router.delete("/jobs/{ref}")
+async def remove(desk: TheDesk, actor: TheActor, ref: str) -> Response:
+    gone = await jobs.remove(desk.book, actor, ref)
+    for job in gone:
+        await asyncio.to_thread(remove_leftovers, desk.state_dir, job)
+    return Json({"removed": len(gone)})
+
+
+@router.post("/jobs/{ref}/stop", openapi_extra={"requestBody": {"content": {"application/json": {"schema": StopIn.model_json_schema()}}}})
+async def stop(desk: TheDesk, actor: TheActor, ref: str, request: Request) -> Response:
+    wanted = read_body(StopIn, await request.body())
+    how = "kill" if wanted.kill else "now" if wanted.now else ""
+    stopped = await jobs.stop(desk.book, actor, ref, how=how, now=datetime.now(UTC))
+    shown = [job_json(desk, actor, job) for job in stopped[:SHOWN_OF_ARRAY]]
+    return Json({"items": shown, "count": len(stopped)})
+
+
+@router.get("/jobs/{ref}/why")
+async def why(desk: TheDesk, actor: TheActor, ref: str) -> Response:
+    answer = await views.why(desk.book, desk.nodes, actor, ref, now=datetime.now(UTC))
+    if (trouble := desk.trouble()) is not None and answer.job.state in ACTIVE:
+        text = f"{trouble.text}; until it answers, nothing starts"
+        answer = replace(answer, reason=replace(answer.reason, code=trouble.code, text=text))
+    return Json(why_out(answer))
+
+
+@router.get("/jobs/{ref}/wait")
+async def wait(desk: TheDesk, actor: TheActor, ref: str, timeout: float = MAX_WAIT_S) -> Response:
+    found = await jobs.wait(desk.book, actor, ref, timeout_s=max(0.0, min(timeout, MAX_WAIT_S)))
+    unlucky = [job for job in found if job.state is not JobState.SUCCEEDED]
+    shown = (unlucky + [job for job in found if job.state is JobState.SUCCEEDED])[:SHOWN_OF_ARRAY]
+    done = all(job.state.is_ended for job in found)
+    items = [job_json(desk, actor, job) for job in shown]
+    return Json({"done": done, "items": items, "count": len(found), "states": _states(found)})
+
+
+def _states(found: Sequence[Job]) -> dict[str, int]:
+    return counts_out(Counter(job.state for job in found))
+
+
+async def _notes(desk: Desk, job: Job) -> list[str]:
+    """What the engine wants people to know about the limits of a run."""
+    if not job.handle or not job.state.holds_seat:
+        return []
+    seen = await desk.engine.observe([Handle(job.handle)])
+    return [note for observation in seen.values() for note in observation.notes]

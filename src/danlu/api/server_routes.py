@@ -1,0 +1,76 @@
+"""Routes of the installation: status, nodes, tokens, stopping the server."""
+
+import os
+from datetime import UTC, datetime
+
+from fastapi import APIRouter, Request
+from starlette.responses import Response
+
+from danlu import __version__
+from danlu.actions import tokens, views
+from danlu.api.desk import TheActor, TheDesk
+from danlu.api.wire import Json, TokenIn, counts_out, node_out, read_body, time_out, token_out
+from danlu.domain.account import demand
+
+router = APIRouter(default_response_class=Json)
+
+
+@router.get("/status")
+async def status(desk: TheDesk, actor: TheActor) -> Response:
+    demand(actor, "server.status", actor.name, "the status")
+    trouble = desk.trouble()
+    return Json(
+        {
+            "version": __version__,
+            "pid": os.getpid(),
+            "address": desk.addresses[0],
+            "addresses": list(desk.addresses),
+            "engine": desk.engine.name,
+            "state_dir": desk.state_dir,
+            "started_at": time_out(desk.started_at),
+            "user": actor.name,
+            "role": actor.role,
+            "trouble": trouble.text if trouble else None,
+            "jobs": counts_out(desk.book.live.counts()),
+            "nodes": [node_out(view) for view in views.node_views(desk.book, desk.nodes)],
+        }
+    )
+
+
+@router.get("/nodes")
+async def nodes(desk: TheDesk, actor: TheActor) -> Response:
+    demand(actor, "node.list", actor.name, "the list of nodes")
+    return Json({"items": [node_out(view) for view in views.node_views(desk.book, desk.nodes)]})
+
+
+@router.post("/tokens", status_code=201)
+async def create_token(desk: TheDesk, actor: TheActor, request: Request) -> Response:
+    wanted = read_body(TokenIn, await request.body())
+    token, secret = await tokens.create(
+        desk.book.store,
+        actor,
+        user=wanted.user,
+        name=wanted.name,
+        role=wanted.role,
+        days=wanted.days,
+        now=datetime.now(UTC),
+    )
+    return Json({**token_out(token), "token": secret}, status_code=201)
+
+
+@router.get("/tokens")
+async def list_tokens(desk: TheDesk, actor: TheActor) -> Response:
+    return Json({"items": [token_out(token) for token in await tokens.everyone(desk.book.store, actor)]})
+
+
+@router.delete("/tokens/{token_id}")
+async def revoke_token(desk: TheDesk, actor: TheActor, token_id: str) -> Response:
+    await tokens.revoke(desk.book.store, actor, token_id)
+    return Json({"removed": 1})
+
+
+@router.post("/server/stop")
+async def stop_server(desk: TheDesk, actor: TheActor) -> Response:
+    demand(actor, "server.stop", "the administrator", "the server")
+    desk.stop_server()
+    return Json({"stopping": True})

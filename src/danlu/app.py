@@ -1,0 +1,149 @@
+"""The only place where rooms meet: builds everything, starts it, and lets it go again.
+
+`python -m danlu.app up` is a person's own server, `python -m danlu.app serve --config FILE` a shared one."""
+
+import argparse
+import asyncio
+import contextlib
+import gc
+import logging
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator, Sequence
+from datetime import UTC, datetime
+
+import uvloop
+
+from danlu import __version__, boot, places
+from danlu.api.desk import Desk
+from danlu.api.peers import make_server
+from danlu.api.server import make_app
+from danlu.config import Settings
+from danlu.engines.local import LocalEngine
+from danlu.engines.logfiles import LogFiles
+from danlu.errors import DanluError, Unreachable
+from danlu.loops.dependencies import release_all
+from danlu.loops.launching import Launcher
+from danlu.loops.schedule import Schedule
+from danlu.monitor.machine import read_node
+from danlu.store.book import Book
+from danlu.store.sql import SqlStore
+
+log = logging.getLogger("danlu")
+
+# A thread that has committed must not wait 5 ms for its turn to say so.
+SWITCH_INTERVAL_S = 0.0005
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m danlu.app")
+    parser.add_argument("mode", choices=["up", "serve"])
+    parser.add_argument("--config")
+    parser.add_argument("--fake-gpus")
+    parser.add_argument("--ready-fd", type=int)
+    options = parser.parse_args(argv)
+    ready = boot.Ready(options.ready_fd)
+    os.umask(0o077)
+    try:
+        prepare = boot.prepare_shared if options.mode == "serve" else boot.prepare_personal
+        settings, place = prepare(options)
+        boot.log_to(place.state_dir if ready.is_awaited else None)
+        lock = boot.take_lock(place, ready)
+        if lock is None:
+            return 0
+        sys.setswitchinterval(SWITCH_INTERVAL_S)
+        with lock:
+            uvloop.run(serve(settings, place, ready))
+        return 0
+    except DanluError as error:
+        ready.failed(error)
+        return error.exit_code
+    except OSError as error:
+        failure = Unreachable(f"the server could not start: {error}")
+        ready.failed(failure)
+        return failure.exit_code
+
+
+async def serve(settings: Settings, place: boot.Place, ready: boot.Ready) -> None:
+    """Serve until a signal or a person says stop."""
+    stopping = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stopping.set)
+    async with rooms(settings, place, stopping) as desk:
+        app = make_app(desk)
+        servers = [(make_server(app), boot.unix_sockets(place))]
+        if place.listen:
+            remote = make_server(app, tls_cert=settings.server.tls_cert, tls_key=settings.server.tls_key)
+            servers.append((remote, [boot.tcp_socket(place.listen)]))
+        tasks = [asyncio.create_task(server.serve(sockets=sockets)) for server, sockets in servers]
+        while not all(server.started for server, _ in servers):
+            await asyncio.wait(tasks, timeout=0.001, return_when=asyncio.FIRST_COMPLETED)
+            if any(task.done() for task in tasks):
+                raise Unreachable("the server could not listen", f"see {place.state_dir}/server.log")
+        gc.freeze()
+        log.info("danlu %s serves %s", __version__, ", ".join(desk.addresses))
+        ready.reached(", ".join(desk.addresses))
+        await stopping.wait()
+        log.info("stopping; jobs go on")
+        for server, _ in servers:
+            server.should_exit = True
+        await asyncio.gather(*tasks)
+        for path in filter(None, (place.own_socket, place.shared_socket)):
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(path)
+
+
+@contextlib.asynccontextmanager
+async def rooms(settings: Settings, place: boot.Place, stopping: asyncio.Event) -> AsyncIterator[Desk]:
+    """Store, engine and loop, brought up in this order and taken down in the other."""
+    engine_settings = settings.engine
+    node = read_node(
+        name=engine_settings.node_name,
+        fake_gpus=engine_settings.fake_gpus,
+        shards_per_gpu=engine_settings.shards_per_gpu,
+        cpus=engine_settings.cpus,
+        memory_mib=settings.memory_mib,
+    )
+    store = SqlStore(settings.store.url or f"sqlite:///{place.state_dir}/danlu.db")
+    engine = LocalEngine(place.state_dir, places.keeper_socket(place.state_dir), lambda: (node,))
+    async with contextlib.AsyncExitStack() as stack:
+        book = Book(store, await store.open())
+        stack.push_async_callback(store.close)
+        await engine.open(book.changed.set)
+        stack.push_async_callback(engine.close)
+        files = LogFiles()
+        stack.callback(files.close)
+        launcher = Launcher(
+            store,
+            place.state_dir,
+            as_submitter=engine_settings.run_as == "submitter",
+            shards_per_gpu=engine_settings.shards_per_gpu,
+            grace=settings.grace,
+        )
+        schedule = Schedule(book, engine, (node,), launcher, settings.grace)
+        await release_all(book, datetime.now(UTC))
+        loop = asyncio.create_task(schedule.run())
+        stack.push_async_callback(_ended, loop)
+        yield Desk(
+            book=book,
+            engine=engine,
+            files=files,
+            outlook=schedule.outlook,
+            nodes=(node,),
+            state_dir=place.state_dir,
+            addresses=place.addresses(tls=bool(settings.server.tls_cert)),
+            trouble=lambda: schedule.trouble,
+            stop_server=stopping.set,
+            default_time=settings.default_time,
+            snapshot_limit_bytes=settings.snapshot_limit_bytes,
+        )
+
+
+async def _ended(task: "asyncio.Task[None]") -> None:
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,153 @@
+"""Logs of engines that write them to files: read whole, from the end, or followed as they grow."""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Callable
+
+from inotify_simple import INotify, flags
+
+CHUNK = 256 * 1024
+# Readers of a log that grows all the time are woken at most this often; a first line goes out at once.
+PAUSE_S = 0.005
+
+
+class LogFiles:
+    """One watch and one read per change, however many follow the same file."""
+
+    def __init__(self) -> None:
+        self._inotify = INotify(nonblocking=True)
+        self._by_watch: dict[int, Growing] = {}
+        self._by_path: dict[str, Growing] = {}
+        asyncio.get_running_loop().add_reader(self._inotify.fileno(), self._woken)
+
+    def close(self) -> None:
+        asyncio.get_running_loop().remove_reader(self._inotify.fileno())
+        self._inotify.close()
+
+    def open(self, path: str) -> "Growing":
+        """A file that may grow. Use it with `with`; raises FileNotFoundError."""
+        found = self._by_path.get(path)
+        if found is None:
+            found = Growing(path, self._let_go)
+            found.watch = self._inotify.add_watch(path, flags.MODIFY)
+            self._by_path[path] = found
+            self._by_watch[found.watch] = found
+        found.readers += 1
+        return found
+
+    def _woken(self) -> None:
+        for watch in {event.wd for event in self._inotify.read(timeout=0)}:
+            if watch in self._by_watch:
+                self._by_watch[watch].grew()
+
+    def _let_go(self, growing: "Growing") -> None:
+        del self._by_path[growing.path]
+        del self._by_watch[growing.watch]
+        try:
+            self._inotify.rm_watch(growing.watch)
+        except OSError:
+            pass  # the file is gone, and its watch with it
+
+
+class Growing:
+    """An open log file, shared by all who follow it."""
+
+    def __init__(self, path: str, let_go: Callable[["Growing"], None]) -> None:
+        self.path = path
+        self.fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        self.watch = -1
+        self.readers = 0
+        self._let_go = let_go
+        self._cache: dict[int, bytes] = {}
+        self._next: asyncio.Future[None] | None = None
+        self._woken_at = 0.0
+        self._timer: asyncio.TimerHandle | None = None
+
+    def __enter__(self) -> "Growing":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """One reader less; the last one closes the file."""
+        self.readers -= 1
+        if not self.readers:
+            self._let_go(self)
+            os.close(self.fd)
+            if self._timer:
+                self._timer.cancel()
+
+    def grew(self) -> None:
+        if self._timer is not None:
+            return
+        loop = asyncio.get_running_loop()
+        wait_s = self._woken_at + PAUSE_S - loop.time()
+        if wait_s <= 0:
+            self._wake()
+        else:
+            self._timer = loop.call_later(wait_s, self._wake)
+
+    def growth(self) -> "asyncio.Future[None]":
+        """Done at the next growth. Take it before reading, or a growth in between is missed."""
+        if self._next is None or self._next.done():
+            self._next = asyncio.get_running_loop().create_future()
+        return self._next
+
+    async def read(self, offset: int) -> bytes:
+        """Up to CHUNK bytes from `offset`; nothing if there is no more yet."""
+        if offset in self._cache:
+            return self._cache[offset]
+        behind = os.fstat(self.fd).st_size - offset
+        if behind <= 0:
+            return b""
+        if behind < CHUNK:  # just written, so in memory: a thread would only cost time
+            data = os.pread(self.fd, CHUNK, offset)
+            self._cache[offset] = data
+        else:
+            data = await asyncio.to_thread(os.pread, self.fd, CHUNK, offset)
+        return data
+
+    def _wake(self) -> None:
+        self._timer = None
+        self._woken_at = asyncio.get_running_loop().time()
+        self._cache.clear()
+        if self._next is not None and not self._next.done():
+            self._next.set_result(None)
+
+
+async def read_all(path: str, offset: int, length: int) -> AsyncIterator[bytes]:
+    """`length` bytes from `offset`, in large pieces."""
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        end = offset + length
+        while offset < end:
+            data = await asyncio.to_thread(os.pread, fd, min(4 * CHUNK, end - offset), offset)
+            if not data:
+                return
+            offset += len(data)
+            yield data
+    finally:
+        os.close(fd)
+
+
+def offset_of_tail(path: str, lines: int) -> int:
+    """Where the last `lines` lines begin."""
+    with open(path, "rb") as file:
+        position = end = file.seek(0, os.SEEK_END)
+        if lines <= 0:
+            return end
+        seen = 0
+        while position > 0:
+            size = min(CHUNK, position)
+            position -= size
+            file.seek(position)
+            block = file.read(size)
+            at = len(block)
+            while (at := block.rfind(b"\n", 0, at)) >= 0:
+                # A newline that ends the file ends the last line and begins none.
+                if position + at + 1 < end:
+                    seen += 1
+                    if seen == lines:
+                        return position + at + 1
+        return 0

@@ -1,0 +1,78 @@
+"""From a job with a seat to all that its engine needs to start it."""
+
+import asyncio
+import os
+import pwd
+from collections.abc import Mapping
+from datetime import timedelta
+
+from danlu.domain.job import Job
+from danlu.engines.base import Handle, Launch
+from danlu.provision.folders import log_path_of, run_folder_of, shelf_of
+from danlu.provision.variables import run_variables
+from danlu.store.base import Store
+
+_KEPT_ENVIRONS = 256
+
+
+class Launcher:
+    """Reads the submitter's environment, lays out the snapshot, and says where the log goes."""
+
+    def __init__(
+        self, store: Store, state_dir: str, *, as_submitter: bool, shards_per_gpu: int, grace: timedelta
+    ) -> None:
+        self.store = store
+        self.state_dir = state_dir
+        self.as_submitter = as_submitter
+        self.shards_per_gpu = shards_per_gpu
+        self.grace = grace
+        self._environs: dict[str, Mapping[str, str]] = {}
+
+    async def __call__(self, job: Job) -> Launch:
+        assert job.seat is not None and job.handle is not None
+        spec = job.spec
+        workdir = spec.workdir
+        if spec.snapshot:
+            workdir = run_folder_of(self.state_dir, job.run_id)
+            shelf = shelf_of(self.state_dir, job.user)
+            await asyncio.to_thread(shelf.lay_out, spec.snapshot, workdir, owner=self._owner(job.user))
+        inherited = await self._environ(spec.environ)
+        log_path = log_path_of(self.state_dir, job.run_id)
+        return Launch(
+            handle=Handle(job.handle),
+            run_id=job.run_id,
+            command=spec.command,
+            workdir=workdir,
+            env=run_variables(
+                job, job.seat, inherited, login=self._login(job.user), shards_per_gpu=self.shards_per_gpu
+            ),
+            seat=job.seat,
+            log_path=log_path,
+            user=job.user if self.as_submitter else "",
+            time_limit=spec.time_limit,
+            notice=spec.notice,
+            grace=self.grace,
+        )
+
+    async def _environ(self, environ_id: str) -> Mapping[str, str]:
+        if not environ_id:
+            return {}
+        found = self._environs.get(environ_id)
+        if found is None:
+            if len(self._environs) >= _KEPT_ENVIRONS:
+                self._environs.clear()
+            found = self._environs[environ_id] = await self.store.environ(environ_id)
+        return found
+
+    def _login(self, user: str) -> dict[str, str]:
+        try:
+            entry = pwd.getpwnam(user) if self.as_submitter else pwd.getpwuid(os.getuid())
+        except KeyError:
+            return {}
+        return {"HOME": entry.pw_dir, "USER": entry.pw_name, "LOGNAME": entry.pw_name, "SHELL": entry.pw_shell}
+
+    def _owner(self, user: str) -> tuple[int, int] | None:
+        if not self.as_submitter:
+            return None
+        entry = pwd.getpwnam(user)
+        return entry.pw_uid, entry.pw_gid

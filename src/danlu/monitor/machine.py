@@ -1,0 +1,77 @@
+"""This machine as a node: its cores, its memory, its cards (from NVML where there is a driver, or pretended)."""
+
+import logging
+import os
+import re
+import socket
+
+from danlu.domain.resources import SHARDS_PER_GPU, Gpu, Node
+from danlu.errors import Invalid
+
+log = logging.getLogger(__name__)
+
+# Without one of these no NVIDIA driver is loaded, and asking the library would cost memory for nothing.
+_DRIVER_SIGNS = ("/dev/nvidiactl", "/proc/driver/nvidia", "/dev/dxg")
+
+
+def parse_fake_gpus(text: str, *, shards: int = SHARDS_PER_GPU) -> tuple[Gpu, ...]:
+    """`4xRTX3090,2xGTX1080Ti` -> six pretend cards."""
+    gpus: list[Gpu] = []
+    for part in text.split(","):
+        match = re.fullmatch(r"\s*(?:(\d{1,3})\s*x\s*)?([A-Za-z0-9][\w .-]{0,60}?)\s*", part)
+        if not match or match[1] == "0":
+            raise Invalid(
+                f"pretend cards are written as 4xRTX3090,2xGTX1080Ti, not `{text}`",
+                "a number, an x and a model, separated by commas",
+            )
+        for _ in range(int(match[1] or 1)):
+            gpus.append(Gpu(len(gpus), match[2], uuid=f"FAKE-{len(gpus)}", memory_mib=24576, shards=shards))
+    return tuple(gpus)
+
+
+def read_gpus(*, shards: int = SHARDS_PER_GPU) -> tuple[Gpu, ...]:
+    """The real cards of this machine. A driver that cannot be asked is told in the log and means no cards."""
+    if not any(os.path.exists(sign) for sign in _DRIVER_SIGNS):
+        return ()
+    import pynvml
+
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError as error:
+        log.warning("the NVIDIA driver cannot be asked, so there are no cards: %s", error)
+        return ()
+    try:
+        return tuple(_gpu(index, shards) for index in range(pynvml.nvmlDeviceGetCount()))
+    except pynvml.NVMLError as error:
+        log.warning("the NVIDIA driver stopped answering, so there are no cards: %s", error)
+        return ()
+    finally:
+        pynvml.nvmlShutdown()
+
+
+def read_node(
+    *, name: str = "", fake_gpus: str = "", shards_per_gpu: int = SHARDS_PER_GPU, cpus: int = 0, memory_mib: int = 0
+) -> Node:
+    """This machine, with whatever the configuration says instead of what the hardware says."""
+    gpus = parse_fake_gpus(fake_gpus, shards=shards_per_gpu) if fake_gpus else read_gpus(shards=shards_per_gpu)
+    return Node(
+        name=name or socket.gethostname().split(".")[0] or "localhost",
+        cpus=cpus or len(os.sched_getaffinity(0)),
+        memory_mib=memory_mib or os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // (1024 * 1024),
+        gpus=gpus,
+    )
+
+
+def _gpu(index: int, shards: int) -> Gpu:
+    import pynvml
+
+    handle = pynvml.nvmlDeviceGetHandleByIndex(index)
+    name = pynvml.nvmlDeviceGetName(handle)
+    uuid = pynvml.nvmlDeviceGetUUID(handle)
+    return Gpu(
+        index=index,
+        model=name.decode() if isinstance(name, bytes) else name,
+        uuid=uuid.decode() if isinstance(uuid, bytes) else uuid,
+        memory_mib=pynvml.nvmlDeviceGetMemoryInfo(handle).total // (1024 * 1024),
+        shards=shards,
+    )

@@ -1,0 +1,31 @@
+"""Where things of a job are kept below the state folder."""
+
+import os
+import shutil
+
+from danlu.domain.job import Job
+from danlu.provision.snapshots import SnapshotShelf
+
+
+def log_path_of(state_dir: str, run_id: str) -> str:
+    return os.path.join(state_dir, "logs", run_id[:2], f"{run_id}.log")
+
+
+def run_folder_of(state_dir: str, run_id: str) -> str:
+    """Where a run of a snapshot works, and leaves what it writes."""
+    return os.path.join(state_dir, "work", run_id)
+
+
+def shelf_of(state_dir: str, user: str) -> SnapshotShelf:
+    return SnapshotShelf(os.path.join(state_dir, "snapshots", user.encode("utf-8", "surrogateescape").hex()))
+
+
+def remove_leftovers(state_dir: str, job: Job) -> None:
+    """Delete logs and run folders of all attempts of a job that is forgotten."""
+    for attempt in range(1, job.attempt + 1):
+        run_id = f"{job.id}.{attempt}"
+        shutil.rmtree(run_folder_of(state_dir, run_id), ignore_errors=True)
+        try:
+            os.unlink(log_path_of(state_dir, run_id))
+        except FileNotFoundError:
+            pass

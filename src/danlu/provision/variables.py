@@ -1,0 +1,41 @@
+"""The variables a run sees: its own cards, its id, its share, its ask."""
+
+from collections.abc import Mapping
+
+from danlu.domain.job import Job
+from danlu.domain.resources import Seat
+
+_ALWAYS = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "LANG": "C.UTF-8"}
+
+
+def run_variables(
+    job: Job, seat: Seat, inherited: Mapping[str, str], *, login: Mapping[str, str], shards_per_gpu: int
+) -> dict[str, str]:
+    """The whole environment of a run: what the submitter had, who they are, what --env named, what Danlu says."""
+    spec, ask = job.spec, job.spec.ask
+    visible = seat.gpus if seat.shared_gpu is None else (seat.shared_gpu,)
+    variables = {**_ALWAYS, **inherited, **login, **dict(spec.env)}
+    variables |= {
+        # CUDA numbers cards by speed unless told; ours are the driver's, by place on the bus.
+        "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
+        "CUDA_VISIBLE_DEVICES": ",".join(map(str, visible)),
+        "DANLU_JOB_ID": job.id,
+        "DANLU_RUN_ID": job.run_id,
+        "DANLU_ATTEMPT": str(job.attempt),
+        "DANLU_JOB_NAME": spec.name,
+        "DANLU_USER": job.user,
+        "DANLU_NODE": seat.node,
+        "DANLU_WORKDIR": spec.workdir,
+        "DANLU_GPUS": str(ask.gpus),
+        "DANLU_GPU_MODEL": ask.gpu_model or "",
+        "DANLU_SHARDS": str(ask.shards),
+        "DANLU_SHARDS_PER_GPU": str(shards_per_gpu),
+        "DANLU_CPUS": str(ask.cpus),
+        "DANLU_MEMORY_MIB": str(ask.memory_mib),
+        "DANLU_TIME_LIMIT_S": str(int(spec.time_limit.total_seconds())) if spec.time_limit else "",
+    }
+    if job.array_index is not None:
+        variables |= {"DANLU_ARRAY_ID": job.array_id, "DANLU_ARRAY_INDEX": str(job.array_index)}
+    # Output reaches the log line by line; a training script's progress must not sit in a buffer.
+    variables.setdefault("PYTHONUNBUFFERED", "1")
+    return variables

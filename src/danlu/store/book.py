@@ -1,0 +1,34 @@
+"""The store with the active jobs in hand: every change is written first, then shown to who looks or waits."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+
+from danlu.domain.job import Job, JobId
+from danlu.store.base import PastRun, Store
+from danlu.store.live import Live
+
+
+class Book:
+    """All writes of jobs go through here, so that `live` never knows less, or more, than the disk."""
+
+    def __init__(self, store: Store, active: Sequence[Job]) -> None:
+        self.store = store
+        self.live = Live(active)
+        self.changed = asyncio.Event()  # something is to be scheduled
+
+    async def insert(
+        self, jobs: Sequence[Job], *, key: str = "", environ: Mapping[str, str] | None = None
+    ) -> Sequence[Job]:
+        stored = await self.store.insert(jobs, key=key, environ=environ)
+        # A repeated key brings back old jobs: what is in hand may be newer.
+        self.live.apply(job for job in stored if job.id not in self.live.jobs and not job.state.is_ended)
+        self.changed.set()
+        return stored
+
+    async def update(self, jobs: Sequence[Job], past: Sequence[PastRun] = ()) -> None:
+        await self.store.update(jobs, past)
+        self.live.apply(jobs)
+        self.changed.set()
+
+    async def get(self, job_id: str) -> Job | None:
+        return self.live.jobs.get(JobId(job_id)) or await self.store.get(job_id)
