@@ -192,14 +192,13 @@ def _make_folders(place: Place) -> None:
 def _remembered_options(own: str, options: argparse.Namespace) -> tuple[str | None, str]:
     """The options of the last explicit `danlu up`: a server that a command starts by itself is the same one."""
     path = os.path.join(own, "up.json")
-    if options.config is not None or options.fake_gpus is not None:
+    fake_gpus = options.fake_gpus if options.fake_gpus is not None else os.environ.get("DANLU_FAKE_GPUS")
+    if options.config is not None or fake_gpus is not None:
         config = os.path.abspath(options.config) if options.config else None
-        fake_gpus = "" if options.fake_gpus in (None, "none") else options.fake_gpus
+        fake_gpus = "" if fake_gpus in (None, "none") else fake_gpus
         with open(path, "w", encoding="utf-8") as file:
             json.dump({"config": config, "fake_gpus": fake_gpus}, file)
         return config, fake_gpus
-    if "DANLU_FAKE_GPUS" in os.environ:
-        return None, os.environ["DANLU_FAKE_GPUS"]
     try:
         with open(path, encoding="utf-8") as file:
             kept = json.load(file)
