@@ -1,0 +1,221 @@
+"""What each write does to the database, inside a transaction that the writer begins and ends."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
+from typing import Any
+
+from sqlalchemy import Connection, Dialect, bindparam, select
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.sql import Executable
+
+from danlu.domain.job import ENDED, Job, JobSpec
+from danlu.errors import Conflict
+from danlu.store import rows, tables
+from danlu.store.base import PastRun, Token
+from danlu.store.ledger import Draft
+
+
+@dataclass(frozen=True, slots=True)
+class Insert:
+    jobs: Sequence[Job]
+    key: str = ""
+    environ: Mapping[str, str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Update:
+    jobs: Sequence[Job]
+    past: Sequence[PastRun] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Remove:
+    ids: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
+class AddToken:
+    token: Token
+
+
+@dataclass(frozen=True, slots=True)
+class DropToken:
+    id: str
+
+
+Change = Insert | Update | Remove | AddToken | DropToken
+
+
+class Statements:
+    """The text of every statement, made once: compiling and binding by name would cost more than the database does."""
+
+    def __init__(self, dialect: Dialect) -> None:
+        jobs, specs, environs = tables.jobs, tables.specs, tables.environs
+
+        def text(statement: Executable) -> str:
+            return str(statement.compile(dialect=dialect))  # type: ignore[attr-defined]
+
+        def every(table: Any) -> str:
+            return text(table.insert())
+
+        changed = {name: bindparam(f"new_{name}", type_=jobs.c[name].type) for name in tables.STANDING}
+        self.add_spec, self.add_job, self.add_label = every(specs), every(jobs), every(tables.labels)
+        self.add_past, self.add_token = every(tables.past_runs), every(tables.tokens)
+        self.add_environ = text(
+            sqlite.insert(environs).on_conflict_do_nothing()
+            if dialect.name == "sqlite"
+            else postgresql.insert(environs).on_conflict_do_nothing()
+        )
+        self.change_job = text(
+            jobs.update()
+            .where(jobs.c.id == bindparam("which", type_=jobs.c.id.type))
+            .where(jobs.c.version == bindparam("replaced", type_=jobs.c.version.type))
+            .values(changed)
+        )
+        self.by_key = text(
+            select(jobs, specs.c.spec)
+            .join(specs, specs.c.id == jobs.c.spec_id)
+            .where(jobs.c.user == bindparam("user", type_=jobs.c.user.type))
+            .where(jobs.c.submit_key == bindparam("key", type_=jobs.c.submit_key.type))
+            .order_by(jobs.c.user, jobs.c.submit_key, jobs.c.seq)
+        )
+        self.drop_environ = text(environs.delete().where(environs.c.id == bindparam("id", type_=environs.c.id.type)))
+
+
+@dataclass(slots=True)
+class Transaction:
+    connection: Connection
+    text: Statements
+    draft: Draft
+
+    def many(self, statement: str, found: list[rows.Row]) -> int:
+        """Run a statement for each row; gives how many rows of the database it touched."""
+        if not found:
+            return 0
+        return self.connection.exec_driver_sql(statement, found if len(found) > 1 else found[0]).rowcount
+
+    def perform(self, group: Sequence[Change]) -> list[Any]:
+        """All changes in their order, neighbours of one kind in bulk. Raises if any of them fails."""
+        answers: list[Any] = []
+        for kind, run in groupby(group, type):
+            answers += _VERBS[kind](self, list(run))
+        return answers
+
+    def finish(self) -> None:
+        """Drop the environments that nobody needs once this is committed."""
+        self.many(self.text.drop_environ, [(rows.stored(one),) for one in self.draft.unneeded()])
+
+
+def _insert(tx: Transaction, run: list[Insert]) -> list[tuple[Job, ...]]:
+    answers: list[tuple[Job, ...]] = []
+    by_key: dict[tuple[str, str], tuple[Job, ...]] = {}
+    pile = _Pile()
+    for one in run:
+        known: tuple[Job, ...] = ()
+        where = (rows.stored(one.jobs[0].user), rows.indexed(one.key)) if one.jobs and one.key else None
+        if where is not None:
+            # Earlier changes of this group are in `by_key`: they may not be in the database yet.
+            known = by_key.get(where) or rows.jobs_of(tx.connection.exec_driver_sql(tx.text.by_key, where))
+        answers.append(known or pile.add(one, tx.draft))
+        if where is not None:
+            by_key[where] = answers[-1]
+    tx.many(tx.text.add_spec, pile.specs)
+    tx.many(tx.text.add_environ, pile.environs)
+    tx.many(tx.text.add_job, pile.jobs)
+    tx.many(tx.text.add_label, pile.labels)
+    return answers
+
+
+class _Pile:
+    """The rows of many submissions, to be written at once."""
+
+    def __init__(self) -> None:
+        self.specs: list[rows.Row] = []
+        self.environs: list[rows.Row] = []
+        self.jobs: list[rows.Row] = []
+        self.labels: list[rows.Row] = []
+
+    def add(self, one: Insert, draft: Draft) -> tuple[Job, ...]:
+        key = rows.indexed(one.key) if one.key else None
+        spec_ids: dict[tuple[str, JobSpec], int] = {}
+        last: tuple[str, JobSpec | None, int] = ("", None, 0)
+        made: list[Job] = []
+        for job in one.jobs:
+            seq = draft.next_seq
+            draft.next_seq += 1
+            # The spec of the task before is nearly always the very same object; hashing a spec is slow.
+            if last[0] == job.group and last[1] is job.spec:
+                spec_id = last[2]
+            else:
+                spec_id = spec_ids.setdefault((job.group, job.spec), seq)
+                last = (job.group, job.spec, spec_id)
+                if spec_id == seq:
+                    self.specs.append((seq, rows.spec_text(job.spec)))
+            self.jobs.append(rows.job_row(job, seq, spec_id, key))
+            for name, value in dict.fromkeys(job.spec.labels):
+                self.labels.append((rows.indexed(name), rows.indexed(value), seq))
+            draft.hold(job)
+            made.append(replace(job, seq=seq))
+        if one.environ is not None and made and made[0].spec.environ:
+            kept = rows.environ_text(one.environ)
+            self.environs.append((rows.stored(made[0].spec.environ), kept, rows.micros(made[0].submitted_at)))
+        return tuple(made)
+
+
+def _update(tx: Transaction, run: list[Update]) -> list[None]:
+    changed = [rows.update_row(job) for one in run for job in one.jobs]
+    if tx.many(tx.text.change_job, changed) != len(changed):
+        raise Conflict("a job was changed by somebody else meanwhile", "look at it again, then repeat")
+    tx.many(tx.text.add_past, [rows.past_row(past) for one in run for past in one.past])
+    for one in run:
+        for job in one.jobs:
+            tx.draft.hold(job)
+    return [None] * len(run)
+
+
+def _remove(tx: Transaction, run: list[Remove]) -> list[int]:
+    return [_remove_one(tx, list(dict.fromkeys(one.ids))) for one in run]
+
+
+def _remove_one(tx: Transaction, ids: list[str]) -> int:
+    jobs, specs, labels, past = tables.jobs, tables.specs, tables.labels, tables.past_runs
+    ended = [state.value for state in ENDED]
+    gone = 0
+    for start in range(0, len(ids), 500):
+        some = [rows.stored(one) for one in ids[start : start + 500]]
+        wanted = jobs.c.id.in_(some) & jobs.c.state.in_(ended)
+        found = tx.connection.execute(select(jobs.c.seq, jobs.c.id, jobs.c.array_id, jobs.c.spec_id).where(wanted))
+        rest = found.all()
+        seqs = [row.seq for row in rest]
+        tx.connection.execute(labels.delete().where(labels.c.seq.in_(seqs)))
+        tx.connection.execute(past.delete().where(past.c.job_id.in_([row.id for row in rest])))
+        tx.connection.execute(jobs.delete().where(jobs.c.seq.in_(seqs)))
+        # A spec is shared by the tasks of one array at most, so only they can still need it.
+        for array_id, spec_id in dict.fromkeys((row.array_id, row.spec_id) for row in rest):
+            sharing = (jobs.c.array_id == array_id) & (jobs.c.spec_id == spec_id)
+            if array_id is None or tx.connection.execute(select(jobs.c.seq).where(sharing).limit(1)).first() is None:
+                tx.connection.execute(specs.delete().where(specs.c.id == spec_id))
+        gone += len(rest)
+    return gone
+
+
+def _add_token(tx: Transaction, run: list[AddToken]) -> list[None]:
+    tx.many(tx.text.add_token, [rows.token_row(one.token) for one in run])
+    return [None] * len(run)
+
+
+def _drop_token(tx: Transaction, run: list[DropToken]) -> list[bool]:
+    where = tables.tokens.c.id
+    return [
+        tx.connection.execute(tables.tokens.delete().where(where == rows.stored(one.id))).rowcount > 0 for one in run
+    ]
+
+
+_VERBS: dict[type, Callable[[Transaction, list[Any]], Sequence[Any]]] = {
+    Insert: _insert,
+    Update: _update,
+    Remove: _remove,
+    AddToken: _add_token,
+    DropToken: _drop_token,
+}

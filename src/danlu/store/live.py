@@ -1,0 +1,254 @@
+"""All active jobs in memory, in the shape the scheduling loop needs. A change costs its own size, not the queue's."""
+
+import asyncio
+from bisect import bisect_left, insort
+from collections import OrderedDict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from datetime import timedelta
+from heapq import merge
+from itertools import islice
+from types import MappingProxyType
+
+from danlu.domain.job import ACTIVE, Job, JobId, JobSpec, JobState
+from danlu.domain.resources import Ask
+
+
+class Group:
+    """Jobs that wait as one: a single job, or the tasks of an array that have not started.
+    `stamp` is another one after every change of the group, so that whatever was worked out from it can be kept."""
+
+    __slots__ = ("_again", "_free", "_fresh", "key", "running", "seq", "spec", "stamp")
+
+    def __init__(self, first: Job, running: int) -> None:
+        self.key = first.group
+        self.spec: JobSpec = first.spec
+        self.seq = first.seq  # of the first that waits; never rises while any of them does
+        self.running = running
+        self.stamp = 0
+        self._free = 0
+        # Nearly all leave from the front. Those that come back for another attempt are few: a small sorted list.
+        self._fresh: OrderedDict[JobId, int] = OrderedDict()
+        self._again: list[tuple[int, JobId]] = []
+
+    @property
+    def ask(self) -> Ask:
+        return self.spec.ask
+
+    @property
+    def priority(self) -> int:
+        return self.spec.priority
+
+    @property
+    def time_limit(self) -> timedelta | None:
+        return self.spec.time_limit
+
+    @property
+    def order(self) -> tuple[int, int, str]:
+        return -self.spec.priority, self.seq, self.key
+
+    @property
+    def count(self) -> int:
+        """How many wait."""
+        return len(self._fresh) + len(self._again)
+
+    @property
+    def blocked(self) -> bool:
+        """Every one of them waits for another job."""
+        return self._free == 0
+
+    @property
+    def ids(self) -> Iterator[JobId]:
+        """In order of submission."""
+        if not self._again:
+            return iter(self._fresh)
+        return (job_id for _, job_id in merge(self._again, ((seq, job_id) for job_id, seq in self._fresh.items())))
+
+    def _add(self, job: Job) -> None:
+        if not self._fresh or job.seq > self._fresh[next(reversed(self._fresh))]:
+            self._fresh[job.id] = job.seq
+        else:
+            insort(self._again, (job.seq, job.id))
+        self._free += not job.waiting_for
+
+    def _drop(self, job: Job) -> None:
+        if self._fresh.pop(job.id, None) is None:
+            del self._again[bisect_left(self._again, (job.seq, job.id))]
+        self._free -= not job.waiting_for
+
+
+class Live:
+    """Whoever commits a change applies it, in the order of the commits and before awaiting anything else."""
+
+    def __init__(self, jobs: Iterable[Job] = ()) -> None:
+        self._jobs: dict[str, Job] = {}
+        self.jobs: Mapping[str, Job] = MappingProxyType(self._jobs)
+        self._holding: dict[str, Job] = {}
+        self._groups: dict[str, Group] = {}
+        self._order: list[Group] = []
+        self._active: dict[str, int] = {}  # by group, as is the next
+        self._running: dict[str, int] = {}
+        self._dependents: dict[str, dict[JobId, None]] = {}
+        self._counts = dict.fromkeys((state for state in JobState if state in ACTIVE), 0)
+        self._watchers: dict[str, dict[asyncio.Future[Job], None]] = {}
+        self._stamp = 0
+        self.apply(jobs)
+
+    def apply(self, jobs: Iterable[Job]) -> None:
+        """These are committed. Versions that are not newer than what is known are skipped, ended jobs leave."""
+        for job in jobs:
+            known = self._jobs.get(job.id)
+            if known is not None and known.version >= job.version:
+                continue
+            if known is not None and known.state.holds_seat is job.state.holds_seat and not job.state.is_ended:
+                self._stay(known, job)
+            else:
+                if known is not None:
+                    self._take_out(known, job)
+                if not job.state.is_ended:
+                    self._put_in(job, known)
+            self._wake(job)
+
+    def groups(self) -> Sequence[Group]:
+        """All that waits, high priority first, then in order of submission. Holds until the next `apply`."""
+        return self._order
+
+    def group(self, key: str) -> Group | None:
+        return self._groups.get(key)
+
+    def next_ids(self, key: str, n: int) -> tuple[JobId, ...]:
+        """The first `n` jobs of the group that wait for room only."""
+        group = self._groups.get(key)
+        if group is None:
+            return ()
+        if group._free == group.count:
+            return tuple(islice(group.ids, n))
+        return tuple(islice((job_id for job_id in group.ids if not self._jobs[job_id].waiting_for), n))
+
+    def holding(self) -> Collection[Job]:
+        return self._holding.values()
+
+    def dependents(self, ref: str) -> tuple[JobId, ...]:
+        """The queued jobs that wait for the job or array with this id."""
+        return tuple(self._dependents.get(ref, ()))
+
+    def active_in(self, ref: str) -> int:
+        """How many tasks of the array (or: is the job) still active."""
+        return self._active.get(ref) or int(ref in self._jobs)
+
+    def counts(self) -> Mapping[JobState, int]:
+        return MappingProxyType(self._counts)
+
+    def watch(self, ref: str) -> "asyncio.Future[Job]":
+        """Done at the next change of this job, or of any task of this array, with the job that changed."""
+        future: asyncio.Future[Job] = asyncio.get_running_loop().create_future()
+        self._watchers.setdefault(ref, {})[future] = None
+        future.add_done_callback(lambda done: self._forget(ref, done))
+        return future
+
+    def _forget(self, ref: str, future: "asyncio.Future[Job]") -> None:
+        watchers = self._watchers.get(ref)
+        if watchers is not None:
+            watchers.pop(future, None)
+            if not watchers:
+                del self._watchers[ref]
+
+    def _wake(self, job: Job) -> None:
+        for ref in (job.id, job.array_id):
+            for future in self._watchers.pop(ref, ()):
+                if not future.done():
+                    future.set_result(job)
+
+    def _stay(self, known: Job, job: Job) -> None:
+        """Still in the queue, or still on its seat."""
+        self._counts[known.state] -= 1
+        self._counts[job.state] += 1
+        self._jobs[job.id] = job
+        if job.state.holds_seat:
+            self._holding[job.id] = job
+            return
+        group = self._groups[job.group]
+        group._free += (not job.waiting_for) - (not known.waiting_for)
+        self._touch(group)
+        if job.waiting_for != known.waiting_for:
+            self._wait_no_more(known)
+            self._wait_for(job)
+
+    def _take_out(self, job: Job, successor: Job) -> None:
+        self._counts[job.state] -= 1
+        if successor.state.is_ended:
+            del self._jobs[job.id]
+            _less(self._active, job.group)
+        if job.state.holds_seat:
+            del self._holding[job.id]
+            self._run(job.group, -1)
+        else:
+            self._leave_queue(job)
+
+    def _put_in(self, job: Job, known: Job | None) -> None:
+        self._counts[job.state] += 1
+        self._jobs[job.id] = job
+        if known is None:
+            self._active[job.group] = self._active.get(job.group, 0) + 1
+        if job.state.holds_seat:
+            self._holding[job.id] = job
+            self._run(job.group, 1)
+        else:
+            self._join_queue(job)
+
+    def _run(self, key: str, change: int) -> None:
+        if change > 0:
+            self._running[key] = self._running.get(key, 0) + 1
+        else:
+            _less(self._running, key)
+        if (group := self._groups.get(key)) is not None:
+            group.running = self._running.get(key, 0)
+            self._touch(group)
+
+    def _join_queue(self, job: Job) -> None:
+        group = self._groups.get(job.group)
+        if group is None:
+            group = self._groups[job.group] = Group(job, self._running.get(job.group, 0))
+            insort(self._order, group, key=_order)
+        elif job.seq < group.seq:
+            del self._order[bisect_left(self._order, group.order, key=_order)]
+            group.seq = job.seq
+            insort(self._order, group, key=_order)
+        group._add(job)
+        self._touch(group)
+        self._wait_for(job)
+
+    def _leave_queue(self, job: Job) -> None:
+        group = self._groups[job.group]
+        group._drop(job)
+        self._touch(group)
+        if not group.count:
+            del self._groups[job.group]
+            del self._order[bisect_left(self._order, group.order, key=_order)]
+        self._wait_no_more(job)
+
+    def _wait_for(self, job: Job) -> None:
+        for one in job.waiting_for:
+            self._dependents.setdefault(one.on, {})[job.id] = None
+
+    def _wait_no_more(self, job: Job) -> None:
+        for one in job.waiting_for:
+            if waiting := self._dependents.get(one.on):
+                waiting.pop(job.id, None)
+                if not waiting:
+                    del self._dependents[one.on]
+
+    def _touch(self, group: Group) -> None:
+        self._stamp += 1
+        group.stamp = self._stamp
+
+
+def _order(group: Group) -> tuple[int, int, str]:
+    return group.order
+
+
+def _less(counts: dict[str, int], key: str) -> None:
+    """One less; what comes to nothing is forgotten."""
+    if counts[key] == 1:
+        del counts[key]
+    else:
+        counts[key] -= 1

@@ -1,0 +1,100 @@
+"""PostgreSQL through psycopg 3, which is only imported if it is asked for."""
+
+from datetime import timedelta
+from importlib.util import find_spec
+
+from sqlalchemy import URL, Connection, create_engine
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError
+from sqlalchemy.pool import NullPool
+
+from danlu.errors import DanluError, Invalid, Refused, StoreDown
+from danlu.store.database import holder, read_next_seq, told_alike
+
+# Any number that no other program on the same database uses: "danlu".
+_LEASE = 0x64616E6C75
+
+
+class PostgresDatabase:
+    row_ranges = True
+
+    def __init__(self, url: URL, *, patience: timedelta, readers: int) -> None:
+        if find_spec("psycopg") is None:
+            raise Invalid("PostgreSQL needs a driver that is not installed", "`pip install 'danlu[postgres]'`")
+        self._url = url.set(drivername="postgresql+psycopg")
+        self._holder = holder()
+        seconds = max(1, round(patience.total_seconds()))
+        connect = {"connect_timeout": max(2, seconds), "application_name": self._holder}
+        self.readers = create_engine(
+            self._url, connect_args=connect, pool_size=readers, isolation_level="AUTOCOMMIT", hide_parameters=True
+        )
+        limit = f"-c lock_timeout={seconds * 1000}"
+        self._writers = create_engine(
+            self._url,
+            connect_args=connect | {"options": f"{url.query.get('options', '')} {limit}".strip()},
+            poolclass=NullPool,
+            paramstyle="format",
+            hide_parameters=True,
+        )
+
+    def lease(self) -> None:
+        """Nothing yet: the lease is a lock of the writer's own session, so no write can happen without it."""
+
+    def release(self) -> None:
+        self.readers.dispose()
+        self._writers.dispose()
+
+    def writer(self) -> Connection:
+        connection = self._writers.connect()
+        try:
+            self._take_lease(connection)
+            if connection.exec_driver_sql("SHOW server_encoding").scalar() != "UTF8":
+                raise Refused(f"the database {self._place()} is not in UTF8", "create it with `ENCODING 'UTF8'`")
+            if connection.exec_driver_sql("SHOW synchronous_commit").scalar() == "off":
+                connection.exec_driver_sql("SET synchronous_commit = on")
+            connection.commit()
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _take_lease(self, connection: Connection) -> None:
+        for _ in range(50):
+            if connection.exec_driver_sql("SELECT pg_try_advisory_lock(%s)", (_LEASE,)).scalar():
+                return
+            pid, other = connection.exec_driver_sql(_WHO_HOLDS, (_LEASE >> 32, _LEASE & 0xFFFFFFFF)).first() or (0, "")
+            if other != self._holder:
+                break
+            # Our own session from before the connection broke, which the server has not noticed yet.
+            connection.exec_driver_sql("SELECT pg_terminate_backend(%s, 100)", (pid,))
+        raise Refused(
+            f"the database {self._place()} is in use by `{other or 'another server'}` (program, machine, process)",
+            "stop that server first, or give this one another database",
+        )
+
+    def next_seq(self, connection: Connection) -> int:
+        return read_next_seq(connection)
+
+    def spoils(self, error: SQLAlchemyError) -> bool:
+        # Throwing it away gives up the lease, so only if it is lost anyway.
+        return not isinstance(error, DBAPIError) or error.connection_invalidated
+
+    def told(self, error: SQLAlchemyError) -> DanluError:
+        cause = error.orig if isinstance(error, DBAPIError) else error
+        why = (str(cause).strip() or type(cause).__name__).splitlines()[0]
+        if self._url.password:
+            why = why.replace(str(self._url.password), "***")
+        return told_alike(error) or StoreDown(
+            f"PostgreSQL at {self._place()} cannot serve: {why}", "check that it runs, and its log"
+        )
+
+    def _place(self) -> str:
+        host = self._url.host or self._url.query.get("host") or "the local socket"
+        return f"{host}{f':{self._url.port}' if self._url.port else ''}, database {self._url.database}"
+
+
+_WHO_HOLDS = """
+    SELECT a.pid, a.application_name FROM pg_locks l JOIN pg_stat_activity a ON a.pid = l.pid
+    WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 1
+    AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
+    AND l.classid = %s::bigint::oid AND l.objid = %s::bigint::oid
+"""

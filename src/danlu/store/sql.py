@@ -1,0 +1,169 @@
+"""The store on SQLite or PostgreSQL: one writer thread, a few readers, the event loop never blocked."""
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from typing import Any, TypeVar
+
+from sqlalchemy import Connection
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError
+
+from danlu.domain.job import Job, JobId
+from danlu.errors import Invalid, StoreDown
+from danlu.store import changes, queries, tables
+from danlu.store.base import JobFilter, Outcome, Page, PastRun, Token
+from danlu.store.database import Database, parse_url
+from danlu.store.ledger import Ledger
+from danlu.store.rows import stored
+from danlu.store.schema import bring_up
+from danlu.store.writer import Writer
+
+_READERS = 4
+_PATIENCE = timedelta(seconds=5)
+
+T = TypeVar("T")
+
+
+class SqlStore:
+    """`url` as SQLAlchemy writes it: `sqlite:////path/to.db`, `postgresql://user@host/name`.
+    `patience`: how long a locked or silent database is waited for before StoreDown."""
+
+    def __init__(self, url: str, *, patience: timedelta = _PATIENCE) -> None:
+        self._database = _database(url, patience)
+        self._pool: ThreadPoolExecutor | None = None
+        self._writer: Writer | None = None
+
+    async def open(self) -> Sequence[Job]:
+        pool = ThreadPoolExecutor(_READERS, "danlu-store-reader")
+        try:
+            connection, ledger, jobs = await asyncio.get_running_loop().run_in_executor(pool, self._opened)
+        except BaseException:
+            pool.shutdown(wait=False)
+            raise
+        self._pool, self._writer = pool, Writer(self._database, connection, ledger)
+        return jobs
+
+    def _opened(self) -> tuple[Connection, Ledger, tuple[Job, ...]]:
+        self._database.lease()
+        try:
+            connection = self._database.writer()
+            try:
+                bring_up(connection)
+                with connection.begin():
+                    jobs = queries.active(connection)
+                    ledger = Ledger(jobs)
+                    unneeded = [stored(one) for one in queries.environ_ids(connection) if one not in ledger.holders]
+                    if unneeded:
+                        table = tables.environs
+                        connection.execute(table.delete().where(table.c.id.in_(unneeded)))
+                ledger.next_seq = self._database.next_seq(connection)
+            except BaseException:
+                connection.close()
+                raise
+        except SQLAlchemyError as error:
+            self._database.release()
+            raise self._database.told(error) from error
+        except BaseException:
+            self._database.release()
+            raise
+        return connection, ledger, jobs
+
+    async def close(self) -> None:
+        """Everything asked before is written. Closing twice is fine."""
+        writer, self._writer = self._writer, None
+        pool, self._pool = self._pool, None
+        if writer is None or pool is None:
+            return
+        await asyncio.get_running_loop().run_in_executor(pool, writer.close)
+        pool.shutdown(wait=True)
+        self._database.release()
+
+    async def insert(
+        self, jobs: Sequence[Job], *, key: str = "", environ: Mapping[str, str] | None = None
+    ) -> Sequence[Job]:
+        made: Sequence[Job] = await self._write(changes.Insert(tuple(jobs), key, environ))
+        return made
+
+    async def update(self, jobs: Sequence[Job], past: Sequence[PastRun] = ()) -> None:
+        await self._write(changes.Update(tuple(jobs), tuple(past)))
+
+    async def remove(self, ids: Sequence[JobId]) -> int:
+        gone: int = await self._write(changes.Remove(tuple(ids)))
+        return gone
+
+    async def get(self, job_id: str) -> Job | None:
+        return await self._read(queries.get, job_id)
+
+    async def find(self, prefix: str, *, limit: int = 10) -> Sequence[str]:
+        return await self._read(queries.find, prefix, limit)
+
+    async def latest(self, user: str, back: int = 0) -> str | None:
+        return await self._read(queries.latest, user, back, self._database.row_ranges)
+
+    async def page(self, wanted: JobFilter, *, limit: int, before: int | None = None) -> Page:
+        return await self._read(queries.page, wanted, limit, before, self._database.row_ranges)
+
+    async def outcome(self, ref: str) -> Outcome:
+        return await self._read(queries.outcome, ref)
+
+    async def past_runs(self, job_id: JobId) -> Sequence[PastRun]:
+        return await self._read(queries.past_runs, job_id)
+
+    async def environ(self, environ_id: str) -> Mapping[str, str]:
+        return await self._read(queries.environ, environ_id)
+
+    async def add_token(self, token: Token) -> None:
+        await self._write(changes.AddToken(token))
+
+    async def tokens(self) -> Sequence[Token]:
+        return await self._read(queries.tokens)
+
+    async def token(self, digest: str) -> Token | None:
+        return await self._read(queries.token, digest)
+
+    async def drop_token(self, token_id: str) -> bool:
+        gone: bool = await self._write(changes.DropToken(token_id))
+        return gone
+
+    async def _write(self, change: changes.Change) -> Any:
+        if self._writer is None:
+            raise StoreDown("the store is not open")
+        return await self._writer.write(change)
+
+    async def _read(self, ask: Callable[..., T], *args: object) -> T:
+        if self._pool is None:
+            raise StoreDown("the store is not open")
+        return await asyncio.get_running_loop().run_in_executor(self._pool, self._asked, ask, *args)
+
+    def _asked(self, ask: Callable[..., T], *args: object) -> T:
+        try:
+            try:
+                return self._once(ask, *args)
+            except DBAPIError as error:
+                if not error.connection_invalidated:
+                    raise
+                # The server went away and may be back: the pool has thrown its old connections out by now.
+                return self._once(ask, *args)
+        except SQLAlchemyError as error:
+            raise self._database.told(error) from error
+
+    def _once(self, ask: Callable[..., T], *args: object) -> T:
+        with self._database.readers.connect() as connection:
+            return ask(connection, *args)
+
+
+def _database(url: str, patience: timedelta) -> Database:
+    parsed = parse_url(url)
+    kind = parsed.get_backend_name()
+    if kind == "sqlite":
+        from danlu.store.sqlite import SqliteDatabase
+
+        return SqliteDatabase(parsed, patience=patience, readers=_READERS)
+    if kind in ("postgresql", "postgres"):
+        from danlu.store.postgres import PostgresDatabase
+
+        return PostgresDatabase(parsed, patience=patience, readers=_READERS)
+    raise Invalid(
+        f"Danlu keeps its jobs in SQLite or PostgreSQL, not in `{kind}`", "use `sqlite:///` or `postgresql://`"
+    )

@@ -1,0 +1,125 @@
+"""SQLite: one file, write-ahead log, one server."""
+
+import fcntl
+import os
+import shutil
+import sqlite3
+from datetime import timedelta
+from typing import Any
+
+from sqlalchemy import URL, Connection, create_engine, event
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError
+from sqlalchemy.pool import NullPool
+
+from danlu.errors import DanluError, Invalid, Refused, StoreDown
+from danlu.store.database import holder, read_next_seq, told_alike
+
+
+class SqliteDatabase:
+    row_ranges = False
+
+    def __init__(self, url: URL, *, patience: timedelta, readers: int) -> None:
+        if not url.database or url.database == ":memory:":
+            raise Invalid("the SQLite URL names no file", "for example `sqlite:////var/lib/danlu/danlu.db`")
+        self._path = os.path.abspath(url.database)
+        self._lease: int | None = None
+        connect = {"timeout": patience.total_seconds(), "check_same_thread": False}
+        where = URL.create("sqlite+pysqlite", database=self._path)
+        self.readers = create_engine(where, connect_args=connect, pool_size=readers, hide_parameters=True)
+        self._writers = create_engine(where, connect_args=connect, poolclass=NullPool, hide_parameters=True)
+        event.listen(self.readers, "connect", _set_up_reader)
+        event.listen(self._writers, "connect", _set_up_writer)
+        # Takes the write lock at once: a transaction that has to get it later fails without waiting.
+        event.listen(self._writers, "begin", lambda connection: connection.exec_driver_sql("BEGIN IMMEDIATE"))
+
+    def lease(self) -> None:
+        """A locked file, not a row: the lock dies with the process, so there is no time-out to wait for."""
+        try:
+            lease = os.open(f"{self._path}.lock", os.O_RDWR | os.O_CREAT, 0o600)
+        except OSError as error:
+            raise self._out_of_reach(error.strerror or str(error)) from error
+        try:
+            fcntl.flock(lease, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            os.ftruncate(lease, 0)
+            os.write(lease, holder().encode())
+            self._make_private()
+        except BlockingIOError:
+            other = os.read(lease, 200).decode(errors="replace") or "another process"
+            os.close(lease)
+            raise Refused(
+                f"the database {self._path} is in use by `{other}` (program, machine, process)",
+                "stop that server first, or give this one another database",
+            ) from None
+        except OSError as error:
+            os.close(lease)
+            raise self._out_of_reach(error.strerror or str(error)) from error
+        self._lease = lease
+
+    def _make_private(self) -> None:
+        """Only the owner may read it. Before SQLite opens it: closing it later would lose SQLite's own locks."""
+        os.close(os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600))
+        if os.stat(self._path).st_mode & 0o077:
+            os.chmod(self._path, 0o600)
+
+    def release(self) -> None:
+        self.readers.dispose()
+        self._writers.dispose()
+        lease, self._lease = self._lease, None
+        if lease is not None:
+            os.close(lease)
+
+    def writer(self) -> Connection:
+        return self._writers.connect()
+
+    def next_seq(self, connection: Connection) -> int:
+        return read_next_seq(connection)
+
+    def spoils(self, error: SQLAlchemyError) -> bool:
+        return True  # A new connection begins with what is really in the file.
+
+    def told(self, error: SQLAlchemyError) -> DanluError:
+        cause = error.orig if isinstance(error, DBAPIError) else None
+        code = getattr(cause, "sqlite_errorcode", None)
+        primary = None if code is None else code & 0xFF
+        if primary in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+            return StoreDown(
+                f"the database {self._path} is locked by another program",
+                f"see which one has it open: `fuser -v {self._path}`",
+            )
+        if primary == sqlite3.SQLITE_FULL:
+            return StoreDown(f"no room to write the database {self._path}{self._room()}", "free some space on its disk")
+        if primary in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
+            return StoreDown(
+                f"the database {self._path} is damaged or is no SQLite database ({cause})",
+                "stop the server and put back a copy, or move the file away to begin anew",
+            )
+        return told_alike(error) or self._out_of_reach(str(cause or error).splitlines()[0])
+
+    def _out_of_reach(self, why: str) -> StoreDown:
+        return StoreDown(
+            f"the database {self._path} cannot be used: {why}{self._room()}",
+            "check the folder, its owner and its disk",
+        )
+
+    def _room(self) -> str:
+        try:
+            return f" ({shutil.disk_usage(os.path.dirname(self._path)).free >> 20:,} MiB free)"
+        except OSError:
+            return ""
+
+
+def _set_up_reader(raw: Any, _record: Any) -> None:
+    raw.isolation_level = None
+    raw.execute("PRAGMA query_only = ON")
+
+
+def _set_up_writer(raw: Any, _record: Any) -> None:
+    raw.isolation_level = None
+    for pragma in (
+        "journal_mode = WAL",
+        "synchronous = FULL",
+        "mmap_size = 0",
+        "cache_size = -8000",
+        "journal_size_limit = 67108864",
+    ):
+        raw.execute(f"PRAGMA {pragma}").fetchall()
