@@ -103,7 +103,7 @@ def prepare_shared(options: argparse.Namespace) -> tuple[Settings, Place]:
 def take_lock(place: Place, ready: Ready) -> IO[str] | None:
     """The lock that makes this the one server of its state folder; None if another one serves already.
     It is the kernel's: it goes with the process, however that ends."""
-    lock = open(os.path.join(place.state_dir, "server.lock"), "a+", encoding="ascii")
+    lock = open(os.path.join(place.state_dir, "server.lock"), "a+", encoding="ascii")  # noqa: SIM115
     deadline = time.monotonic() + LOCK_PATIENCE_S
     while True:
         try:

@@ -1,18 +1,18 @@
 """Every error a person may see: a stable code, a sentence, and a hint that says what would work.
 
-    DanluError
-      Invalid          wrong usage: nonsense, an unknown name               exit 2, HTTP 422
-        NotFound       no such thing                                        exit 2, HTTP 404
-        Ambiguous      a prefix that fits several things                    exit 2, HTTP 409
-      Refused          understood, and not allowed or not possible          exit 3, HTTP 409
-        Unauthorized   no valid token                                       exit 3, HTTP 401
-        Forbidden      not yours                                            exit 3, HTTP 403
-        TooBig         no machine here could ever run it                    exit 3, HTTP 409
-      Conflict         somebody else changed it meanwhile (retried inside)  exit 4, HTTP 409
-      Unreachable      something that must answer does not                  exit 4, HTTP 503
-        ServerDown     the Danlu server
-        EngineDown     what runs the jobs: know nothing, change nothing
-        StoreDown      the database: locked, full, gone
+DanluError
+  Invalid          wrong usage: nonsense, an unknown name               exit 2, HTTP 422
+    NotFound       no such thing                                        exit 2, HTTP 404
+    Ambiguous      a prefix that fits several things                    exit 2, HTTP 409
+  Refused          understood, and not allowed or not possible          exit 3, HTTP 409
+    Unauthorized   no valid token                                       exit 3, HTTP 401
+    Forbidden      not yours                                            exit 3, HTTP 403
+    TooBig         no machine here could ever run it                    exit 3, HTTP 409
+  Conflict         somebody else changed it meanwhile (retried inside)  exit 4, HTTP 409
+  Unreachable      something that must answer does not                  exit 4, HTTP 503
+    ServerDown     the Danlu server
+    EngineDown     what runs the jobs: know nothing, change nothing
+    StoreDown      the database: locked, full, gone
 """
 
 

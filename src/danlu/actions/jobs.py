@@ -1,6 +1,7 @@
 """What people do with jobs."""
 
 import asyncio
+import contextlib
 import hashlib
 import json
 import os
@@ -9,7 +10,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from danlu.actions.refs import resolve, resolve_id, resolve_one
+from danlu.actions.refs import resolve, resolve_id
 from danlu.actions.wishes import Wish, changed_wish, spec_of, wish_of
 from danlu.domain.account import Actor, demand
 from danlu.domain.job import Dependency, Job, JobId, JobSpec, JobState, Reason
@@ -146,12 +147,10 @@ async def wait(book: Book, actor: Actor, ref: str, *, timeout_s: float) -> list[
     jobs = await resolve(book, actor, ref)
     for job in jobs:
         demand(actor, "job.show", job.user, f"job {job.id}")
-    try:
+    with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(timeout_s):
             for job in jobs:
                 await ended(book, job.id)
-    except TimeoutError:
-        pass
     return [found for job in jobs if (found := await book.get(job.id)) is not None]
 
 

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
+from typing import Any
 
 from danlu.actions.refs import resolve_one
 from danlu.domain.account import Actor, demand
@@ -107,12 +108,12 @@ class _Bell:
 
     def __init__(self) -> None:
         self._rung = asyncio.Event()
-        self._futures: list[asyncio.Future[None]] = []
+        self._futures: list[asyncio.Future[Any]] = []
         self._loop = asyncio.get_running_loop()
         self._heard_at = self._loop.time()
         self._timer = self._loop.call_later(HEARTBEAT_S, self._soft_ring)
 
-    def ring_on(self, future: "asyncio.Future[None]") -> None:
+    def ring_on(self, future: "asyncio.Future[Any]") -> None:
         if not any(future is known for known in self._futures):
             self._futures = [known for known in self._futures if not known.done()]
             self._futures.append(future)
@@ -131,7 +132,7 @@ class _Bell:
         for future in self._futures:
             future.remove_done_callback(self._ring)
 
-    def _ring(self, _: "asyncio.Future[None]") -> None:
+    def _ring(self, _: "asyncio.Future[Any]") -> None:
         self._rung.set()
 
     def _soft_ring(self) -> None:

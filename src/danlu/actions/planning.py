@@ -22,40 +22,40 @@ class Outlook:
         """Everything active as it stands, less the runs that are known to be over but not yet written down."""
         over = {job.id for job in ended}
         freed = Counter(job.array_id for job in ended if job.array_id)
-        waiting, old_waiting = {}, self._waiting
+        waiting: dict[str, tuple[int, Waiting]] = {}
+        holding: dict[str, tuple[int, Holding]] = {}
         for group in live.groups():
-            known = old_waiting.get(group.key)
+            known = self._waiting.get(group.key)
             if known is None or known[0] != group.stamp:
-                known = (group.stamp, waiting_of(group))
+                known = (group.stamp, waiting_of(live, group))
             waiting[group.key] = known
-        holding, old_holding = {}, self._holding
         for job in live.holding():
             if job.id not in over:
-                held = old_holding.get(job.id)
+                held = self._holding.get(job.id)
                 if held is None or held[0] != job.version:
                     held = (job.version, holding_of(job))
                 holding[job.id] = held
         self._waiting, self._holding = waiting, holding
         entries = [entry for _, entry in waiting.values()]
         if freed:
-            entries = [waiting_of(group, freed[group.key]) if group.key in freed else entry
-                       for group, entry in zip(live.groups(), entries, strict=True)]  # fmt: skip
+            for index, group in enumerate(live.groups()):
+                if group.key in freed:
+                    entries[index] = waiting_of(live, group, freed[group.key])
         return Snapshot(now, tuple(nodes), tuple(entries), tuple(held for _, held in holding.values()))
 
 
-def waiting_of(group: Group, freed: int = 0) -> Waiting:
+def waiting_of(live: Live, group: Group, freed: int = 0) -> Waiting:
     """A group of queued jobs; `freed` of its running tasks are over."""
-    count = len(group.ids)
-    may_start = count if group.at_once is None else min(count, group.at_once - group.running + freed)
+    at_once = group.spec.at_once
     return Waiting(
         key=group.key,
         ask=group.ask,
         seq=group.seq,
         priority=group.priority,
         time_limit=group.time_limit,
-        count=count,
-        may_start=may_start,
-        blocked=_blocked(group),
+        count=group.count,
+        may_start=group.free if at_once is None else min(group.free, at_once - group.running + freed),
+        blocked=_blocked(live, group) if group.blocked else None,
     )
 
 
@@ -66,9 +66,8 @@ def holding_of(job: Job) -> Holding:
     return Holding(job.id, job.seat, ends_at)
 
 
-def _blocked(group: Group) -> Reason | None:
-    if not group.waiting_for:
-        return None
-    names = ", ".join(dependency.on for dependency in group.waiting_for)
-    how = "to succeed" if any(d.kind == "ok" for d in group.waiting_for) else "to end"
+def _blocked(live: Live, group: Group) -> Reason:
+    waiting_for = live.jobs[next(group.ids)].waiting_for
+    names = ", ".join(dependency.on for dependency in waiting_for)
+    how = "to succeed" if any(dependency.kind == "ok" for dependency in waiting_for) else "to end"
     return Reason("dependency", f"waits for {names} {how}")

@@ -5,9 +5,10 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Query, Request
+from pydantic import BaseModel
 from starlette.responses import Response
 
 from danlu.actions import jobs, views
@@ -40,12 +41,21 @@ SHOWN_AT_SUBMIT = 10
 SHOWN_OF_ARRAY = 100
 MAX_WAIT_S = 3600.0
 Key = Annotated[str, Header(alias="Idempotency-Key", max_length=100)]
-BODY = {"requestBody": {"content": {"application/json": {"schema": ChangesIn.model_json_schema()}}}}
 
 
-@router.post("/jobs", status_code=201, openapi_extra=BODY)
+def _body(model: type[BaseModel]) -> dict[str, Any]:
+    # Bodies are read by hand, for text that is not UTF-8 and for errors that name the option.
+    return {"requestBody": {"content": {"application/json": {"schema": model.model_json_schema()}}}}
+
+
+@router.post("/jobs", status_code=201, openapi_extra=_body(ChangesIn))
 async def submit(
-    desk: TheDesk, actor: TheActor, request: Request, follow: bool = False, dry_run: bool = False, idempotency_key: Key = ""
+    desk: TheDesk,
+    actor: TheActor,
+    request: Request,
+    follow: bool = False,
+    dry_run: bool = False,
+    idempotency_key: Key = "",
 ) -> Response:
     wish = wish_in(read_body(ChangesIn, await request.body()))
     now = datetime.now(UTC)
@@ -69,7 +79,7 @@ async def submit(
     return _submitted(desk, actor, stored)
 
 
-@router.post("/jobs/{ref}/clone", status_code=201, openapi_extra=BODY)
+@router.post("/jobs/{ref}/clone", status_code=201, openapi_extra=_body(ChangesIn))
 async def clone(desk: TheDesk, actor: TheActor, ref: str, request: Request, idempotency_key: Key = "") -> Response:
     stored = await jobs.clone(
         desk.book,
@@ -163,7 +173,7 @@ async def remove(desk: TheDesk, actor: TheActor, ref: str) -> Response:
     return Json({"removed": len(gone)})
 
 
-@router.post("/jobs/{ref}/stop", openapi_extra={"requestBody": {"content": {"application/json": {"schema": StopIn.model_json_schema()}}}})
+@router.post("/jobs/{ref}/stop", openapi_extra=_body(StopIn))
 async def stop(desk: TheDesk, actor: TheActor, ref: str, request: Request) -> Response:
     wanted = read_body(StopIn, await request.body())
     how = "kill" if wanted.kill else "now" if wanted.now else ""

@@ -21,9 +21,7 @@ BASE = "/api/v1"
 
 
 def make_app(desk: Desk) -> FastAPI:
-    app = FastAPI(
-        title="Danlu", version=__version__, openapi_url=f"{BASE}/openapi.json", docs_url=None, redoc_url=None
-    )
+    app = FastAPI(title="Danlu", version=__version__, openapi_url=f"{BASE}/openapi.json", docs_url=None, redoc_url=None)
     app.state.desk = desk
     base = APIRouter(prefix=BASE)
     for room in (jobs, streams, exec_routes, snapshots, server_routes):

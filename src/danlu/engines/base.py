@@ -4,7 +4,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import NewType, Protocol
+from typing import NewType, Protocol, runtime_checkable
 
 from danlu.domain.job import Reason, RunId
 from danlu.domain.resources import Node, Seat
@@ -111,10 +111,11 @@ class Stream(Protocol):
         ...
 
 
+@runtime_checkable
 class Reachable(Protocol):
     """Optional: devboxes, exec and SSH need it."""
 
-    async def shell(self, handle: Handle, argv: tuple[str, ...], *, tty: bool) -> Stream:
+    async def shell(self, handle: Handle, argv: tuple[str, ...], *, tty: bool, term: str = "xterm") -> Stream:
         """Start `argv` in the run's environment, folder and limits. It ends with the run."""
         ...
 

@@ -1,6 +1,7 @@
 """Logs of engines that write them to files: read whole, from the end, or followed as they grow."""
 
 import asyncio
+import contextlib
 import os
 from collections.abc import AsyncIterator, Callable
 
@@ -43,10 +44,8 @@ class LogFiles:
     def _let_go(self, growing: "Growing") -> None:
         del self._by_path[growing.path]
         del self._by_watch[growing.watch]
-        try:
+        with contextlib.suppress(OSError):  # if the file is gone, its watch went with it
             self._inotify.rm_watch(growing.watch)
-        except OSError:
-            pass  # the file is gone, and its watch with it
 
 
 class Growing:

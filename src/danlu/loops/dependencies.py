@@ -1,15 +1,12 @@
 """Jobs that wait for others: let go when those have ended, or ended themselves when that will never be."""
 
-import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 
 from danlu.domain.job import Job, JobState, Reason
 from danlu.errors import Conflict
 from danlu.store.base import Outcome
 from danlu.store.book import Book
-
-log = logging.getLogger(__name__)
 
 
 async def release_dependents(book: Book, ended: Iterable[Job], now: datetime) -> None:
@@ -29,31 +26,29 @@ async def release_all(book: Book, now: datetime) -> None:
 
 
 async def _release(book: Book, waiting: Iterable[str], now: datetime) -> None:
-    queue = set(waiting)
-    outcomes: dict[str, Outcome] = {}
-    while queue:
-        job = book.live.jobs.get(queue.pop())  # type: ignore[call-overload]
-        if job is None or job.state is not JobState.QUEUED:
-            continue
-        for dependency in job.waiting_for:
-            if dependency.on not in outcomes:
-                outcomes[dependency.on] = await book.store.outcome(dependency.on)
-        after = look(job, outcomes, now)
-        if after is job:
-            continue
+    """In waves: who is cancelled here may be what others wait for."""
+    wave = set(waiting)
+    while wave:
+        jobs = [job for job_id in wave if (job := book.live.jobs.get(job_id)) and job.state is JobState.QUEUED]
+        refs = {dependency.on for job in jobs for dependency in job.waiting_for}
+        outcomes = {ref: await book.store.outcome(ref) for ref in refs}
+        changes = [after for job in jobs if (after := look(job, outcomes, now)) is not job]
+        if not changes:
+            return
         try:
-            await book.update([after])
+            await book.update(changes)
         except Conflict:
-            queue.add(job.id)
-            continue
-        if after.state.is_ended:
-            queue |= set(book.live.dependents(after.id))
-            if after.array_id and not book.live.active_in(after.array_id):
-                queue |= set(book.live.dependents(after.array_id))
-            outcomes.clear()
+            continue  # somebody changed one of them: look again
+        wave = {
+            job_id
+            for job in changes
+            if job.state.is_ended
+            for ref in (job.id, job.array_id)
+            for job_id in book.live.dependents(ref)
+        }
 
 
-def look(job: Job, outcomes: dict[str, Outcome], now: datetime) -> Job:
+def look(job: Job, outcomes: Mapping[str, Outcome], now: datetime) -> Job:
     """The job without the dependencies that are met; cancelled if one never will be."""
     left = []
     for dependency in job.waiting_for:

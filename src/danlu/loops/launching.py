@@ -29,7 +29,8 @@ class Launcher:
         self._environs: dict[str, Mapping[str, str]] = {}
 
     async def __call__(self, job: Job) -> Launch:
-        assert job.seat is not None and job.handle is not None
+        assert job.seat is not None
+        assert job.handle is not None
         spec = job.spec
         workdir = spec.workdir
         if spec.snapshot:

@@ -1,6 +1,7 @@
 """The loop that moves jobs: see what became of the runs, plan, write it down, then tell the engine."""
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
@@ -60,10 +61,8 @@ class Schedule:
             except Exception:
                 log.exception("a scheduling tick failed; it is tried again")
                 pause = RETRY_S
-            try:
+            with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(changed.wait(), pause)
-            except TimeoutError:
-                pass
 
     async def tick(self, now: datetime) -> None:
         """Load, think, apply."""

@@ -65,9 +65,7 @@ def describe_exit(code: int | None) -> str:
     return f"exited with code {code}"
 
 
-def _ended(
-    job: Job, state: JobState, why: Reason, exit_code: int | None, at: datetime
-) -> tuple[Job, PastRun | None]:
+def _ended(job: Job, state: JobState, why: Reason, exit_code: int | None, at: datetime) -> tuple[Job, PastRun | None]:
     if state not in _RETRIED or job.attempt > job.spec.retries or job.stop_requested_at:
         return job.moved(state, why=why, at=at, exit_code=exit_code), None
     past = PastRun(

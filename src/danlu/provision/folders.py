@@ -1,5 +1,6 @@
 """Where things of a job are kept below the state folder."""
 
+import contextlib
 import os
 import shutil
 
@@ -25,7 +26,5 @@ def remove_leftovers(state_dir: str, job: Job) -> None:
     for attempt in range(1, job.attempt + 1):
         run_id = f"{job.id}.{attempt}"
         shutil.rmtree(run_folder_of(state_dir, run_id), ignore_errors=True)
-        try:
+        with contextlib.suppress(FileNotFoundError):
             os.unlink(log_path_of(state_dir, run_id))
-        except FileNotFoundError:
-            pass
