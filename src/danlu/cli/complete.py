@@ -1,0 +1,92 @@
+"""Shell completion: argcomplete over a parser made from the table; ids and states come from the server."""
+
+from __future__ import annotations
+
+import argparse
+
+from argcomplete.completers import ChoicesCompleter, DirectoriesCompleter, FilesCompleter
+from argcomplete.finders import CompletionFinder
+from argcomplete.shell_integration import shellcode
+
+from danlu.cli import render
+from danlu.cli.grammar import COMMANDS, GLOBAL, Command, Option
+from danlu.cli.slow import settings_of
+from danlu.client import Client
+from danlu.errors import DanluError, Invalid
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from danlu.cli.asks import Values
+
+SHELLS = ("bash", "zsh", "fish")
+STATES = (
+    "QUEUED", "STARTING", "RUNNING", "SUCCEEDED", "FAILED", "CANCELLED", "TIMED_OUT", "LOST", "active", "ended",
+)  # fmt: skip
+ANSWER_WITHIN_S = 1.0
+
+
+def script(values: Values) -> int:
+    """`danlu completion SHELL`: what that shell has to read once."""
+    shell = values["words"][0]
+    if shell not in SHELLS:
+        raise Invalid(f"no completion for `{shell}`", f"there is {', '.join(SHELLS)}")
+    render.out(shellcode(["danlu"], shell=shell).rstrip())
+    return 0
+
+
+def complete() -> None:
+    """Answer the shell and end; called only when a shell asks."""
+    CompletionFinder()(full_parser(), always_complete_options=False)
+
+
+def full_parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="danlu", allow_abbrev=False)
+    _add_options(parser, GLOBAL)
+    subparsers = parser.add_subparsers(dest="command")
+    tokens: Any = None
+    for command in COMMANDS:
+        first, _, second = command.name.partition(" ")
+        if second and tokens is None:
+            tokens = subparsers.add_parser(first, help="tokens (administrators)").add_subparsers(dest="subcommand")
+        one = (tokens if second else subparsers).add_parser(second or first, help=command.help, allow_abbrev=False)
+        _add_options(one, command.options + GLOBAL)
+        _add_words(one, command)
+    return parser
+
+
+def _add_options(parser: argparse.ArgumentParser, options: tuple[Option, ...]) -> None:
+    for option in options:
+        action: Any = parser.add_argument(*option.names, **settings_of(option))
+        if option.key == "state":
+            action.completer = ChoicesCompleter(dict.fromkeys(STATES, ""))
+        elif option.key == "after":
+            action.completer = _job_ids
+        elif option.key == "workdir":
+            action.completer = DirectoriesCompleter()
+        elif option.key in ("file", "config"):
+            action.completer = FilesCompleter()
+
+
+def _add_words(parser: argparse.ArgumentParser, command: Command) -> None:
+    if not command.words:
+        return
+    nargs = "*" if command.words_max is None else "?"
+    action: Any = parser.add_argument("words", nargs=nargs)
+    kind = command.words.removesuffix("...")
+    if kind == "ID" and not command.name.startswith("token"):
+        action.completer = _job_ids
+    elif kind == "FILE":
+        action.completer = FilesCompleter()
+    elif kind == "SHELL":
+        action.completer = ChoicesCompleter(dict.fromkeys(SHELLS, ""))
+
+
+def _job_ids(prefix: str, **_: object) -> dict[str, str]:
+    """My newest jobs. A server that is down or slow means: nothing to offer."""
+    try:
+        jobs = list(Client(timeout=ANSWER_WITHIN_S).jobs(limit=100))
+    except (DanluError, OSError, ValueError, KeyError):
+        return {}
+    return {job.id: f"{job.state} {job.name}".strip() for job in jobs if job.id.startswith(prefix)}

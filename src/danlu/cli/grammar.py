@@ -1,0 +1,207 @@
+"""Every command and option, once: both parsers, the help and the completion are made from this table."""
+
+from __future__ import annotations
+
+
+class Option:
+    """One option. `kind` is `flag`, `text` or `count` (a whole number); `many` may be given again and again."""
+
+    __slots__ = ("choices", "help", "kind", "many", "metavar", "names")
+
+    def __init__(
+        self,
+        *names: str,
+        help: str,
+        metavar: str = "",
+        kind: str = "",
+        many: bool = False,
+        choices: tuple[str, ...] = (),
+    ) -> None:
+        self.names, self.help, self.metavar, self.many, self.choices = names, help, metavar, many, choices
+        self.kind = kind or ("text" if metavar else "flag")
+
+    @property
+    def key(self) -> str:
+        """Its name in what a parser gives: `--dry-run` is `dry_run`."""
+        return self.names[0].lstrip("-").replace("-", "_")
+
+
+class Command:
+    """One command. `words` is what stands beside the options, `rest` whether a command follows after `--`."""
+
+    __slots__ = ("examples", "group", "handler", "help", "name", "options", "rest", "words", "words_min")
+
+    def __init__(
+        self,
+        name: str,
+        handler: str,
+        group: str,
+        help: str,
+        options: tuple[Option, ...] = (),
+        *,
+        words: str = "",
+        words_min: int | None = None,
+        rest: str = "",
+        examples: tuple[str, ...] = (),
+    ) -> None:
+        self.name, self.handler, self.group, self.help, self.options = name, handler, group, help, options
+        self.words, self.rest, self.examples = words, rest, examples
+        self.words_min = (1 if words else 0) if words_min is None else words_min
+
+    @property
+    def words_max(self) -> int | None:
+        """How many words it takes at most: None is any number (`ID...`)."""
+        if not self.words:
+            return 0
+        return None if self.words.endswith("...") else 1
+
+
+GLOBAL = (
+    Option("--server", metavar="URL", help="the server: unix:///path, http://… or https://… (else DANLU_SERVER)"),
+    Option(
+        "--color", metavar="WHEN", choices=("auto", "always", "never"), help="auto, always or never; NO_COLOR counts"
+    ),
+)
+JSON = Option("--json", help="print data as JSON")
+
+ASK = (
+    Option("--gpus", metavar="N|MODEL:N", help="whole cards, of any model or of one: 2, RTX3090:2"),
+    Option("--shards", metavar="N", kind="count", help="parts of one card, which others may share"),
+    Option("--cpus", metavar="N", kind="count", help="processor cores"),
+    Option("--mem", metavar="SIZE", help="memory: 16G, 512M; a plain number is MiB"),
+    Option(
+        "--time", metavar="DURATION", help="end it after this long: 90m, 2h30m, 1-12:00:00; a plain number is minutes"
+    ),
+    Option("--name", metavar="NAME", help="a name to find it by"),
+    Option("--priority", metavar="1..9", kind="count", help="9 goes first; 5 unless given"),
+    Option("--env", metavar="NAME=VALUE", many=True, help="set a variable; NAME alone takes it from your environment"),
+    Option("--label", metavar="NAME=VALUE", many=True, help="a label to filter by"),
+    Option("--workdir", metavar="FOLDER", help="where it runs; the folder you are in unless given"),
+    Option("--array", metavar="LIST", help="many tasks of one command: 1-10%%2 is ten, two at once"),
+    Option("--after", metavar="ID[:any]", many=True, help="wait until that job has succeeded, or with :any has ended"),
+    Option("--retries", metavar="N", kind="count", help="start again after a failure, at most N times"),
+    Option("--signal", metavar="SIGNAL@SECONDS", help="checkpoint notice before the time limit or a stop: USR1@300"),
+    Option("--snapshot", help="copy the code now (what git does not ignore) and run that copy"),
+    Option("--snapshot-limit", metavar="SIZE", help="largest snapshot; 100M unless given (or DANLU_SNAPSHOT_LIMIT)"),
+    Option("--no-inherit-env", help="start with a clean environment instead of yours"),
+    Option("--dry-run", help="submit nothing: say where it would run, or why not yet"),
+    JSON,
+)
+QUIET = Option("--quiet", "-q", help="only the data, no talk")
+
+COMMANDS = (
+    Command(
+        "run", "run:run", "jobs", "submit a job and follow it; the exit code is the job's",
+        (*ASK, Option("--detach", "-d", help="do not follow"), QUIET), rest="needed",
+        examples=("danlu run --gpus 1 -- python train.py", "danlu run --gpus RTX3090:2 --time 2h -- torchrun train.py"),
+    ),
+    Command(
+        "submit", "jobs:submit", "jobs", "put a job in the queue and print its id",
+        (*ASK, Option("--file", "-f", metavar="FILE", help="a job file in YAML; options win over it")),
+        words="FILE", words_min=0, rest="maybe",
+        examples=("danlu submit --gpus 1 -- python train.py", "danlu submit job.yaml --priority 9"),
+    ),
+    Command(
+        "ps", "jobs:ps", "jobs", "list your jobs: the active ones, and those that ended last",
+        (
+            Option("--all", "-a", help="all of them, however old"),
+            Option("--state", metavar="STATE", many=True, help="only these: QUEUED, RUNNING, FAILED…, active, ended"),
+            Option("--user", metavar="NAME|all", help="somebody else's jobs, or everybody's"),
+            Option("--name", metavar="NAME", help="only jobs of this name"),
+            Option("--label", metavar="NAME=VALUE", help="only jobs with this label"),
+            Option("--limit", "-n", metavar="N", kind="count", help="how many; 20 unless given"),
+            Option("--before", metavar="CURSOR", help="go on where the last page ended"),
+            JSON,
+        ),
+        examples=("danlu ps", "danlu ps --state FAILED -n 50", "danlu ps --user all --state active"),
+    ),
+    Command("show", "jobs:show", "jobs", "everything about a job", (JSON,), words="ID", examples=("danlu show @",)),
+    Command(
+        "logs", "jobs:logs", "jobs", "print a job's log",
+        (
+            Option("--follow", "-f", help="go on until the job has ended"),
+            Option("--tail", metavar="N", kind="count", help="only the last N lines"),
+            Option("--attempt", metavar="N", kind="count", help="the log of an earlier attempt"),
+        ),
+        words="ID", examples=("danlu logs -f @", "danlu logs --tail 100 k3fz"),
+    ),
+    Command(
+        "stop", "jobs:stop", "jobs", "end jobs: checkpoint notice, TERM, and KILL after a grace",
+        (
+            Option("--now", help="without the checkpoint notice"),
+            Option("--kill", help="KILL at once"),
+            QUIET,
+            JSON,
+        ),
+        words="ID...", examples=("danlu stop @", "danlu stop k3fz82aw_7 m2xw"),
+    ),
+    Command(
+        "clone", "jobs:clone", "jobs", "submit a job again, with changed options",
+        ASK, words="ID", rest="maybe", examples=("danlu clone @ --gpus 2", "danlu clone k3fz -- python eval.py"),
+    ),
+    Command(
+        "wait", "jobs:wait", "jobs", "wait for the end: 0 all succeeded, 1 one did not, 124 not ended in time",
+        (Option("--timeout", metavar="SECONDS", kind="count", help="wait no longer than this"), QUIET, JSON),
+        words="ID...", examples=("danlu wait @", "danlu wait --timeout 3600 k3fz m2xw"),
+    ),
+    Command("why", "jobs:why", "jobs", "why a job waits, and how long", (JSON,), words="ID", examples=("danlu why @",)),
+    Command(
+        "exec", "exec:run_beside", "jobs", "run a command, or with -t a shell, beside a running job",
+        (Option("--tty", "-t", help="with a terminal"),), words="ID", rest="maybe",
+        examples=("danlu exec @ -- nvidia-smi", "danlu exec -t @"),
+    ),
+    Command(
+        "rm", "jobs:remove", "jobs", "forget ended jobs and their logs",
+        (Option("--ended", help="all of mine that have ended"), Option("--yes", "-y", help="do not ask"), QUIET, JSON),
+        words="ID...", words_min=0, examples=("danlu rm @", "danlu rm --ended"),
+    ),
+    Command("status", "server:status", "cluster", "the server, its cards and its jobs", (JSON,)),
+    Command("nodes", "server:nodes", "cluster", "machines, and what is free on them", (JSON,)),
+    Command("gpus", "server:gpus", "cluster", "cards, and who holds them", (JSON,)),
+    Command(
+        "up", "server:up", "server", "start your own server (any job command does it by itself)",
+        (
+            Option("--detach", "-d", help="in the background"),
+            Option("--config", metavar="FILE", help="settings in TOML"),
+            Option("--fake-gpus", metavar="LIST", help="pretend to have cards: 4xRTX3090,2xGTX1080Ti"),
+        ),
+        examples=("danlu up", "danlu up --detach --fake-gpus 4xRTX3090"),
+    ),
+    Command("down", "server:down", "server", "stop your own server; jobs go on"),
+    Command(
+        "serve", "server:serve", "server", "run the shared server of a lab",
+        (Option("--config", metavar="FILE", help="settings in TOML"),),
+        examples=("danlu serve --config /etc/danlu/danlu.toml",),
+    ),
+    Command(
+        "token create", "server:token_create", "server", "a token for somebody (administrators)",
+        (
+            Option("--name", metavar="NAME", help="what it is for"),
+            Option("--role", metavar="ROLE", choices=("member", "admin"), help="member or admin"),
+            Option("--days", metavar="N", kind="count", help="valid for N days"),
+            JSON,
+        ),
+        words="USER", examples=("danlu token create li --days 90",),
+    ),
+    Command("token list", "server:token_list", "server", "who has tokens", (JSON,)),
+    Command("token revoke", "server:token_revoke", "server", "make a token useless", words="ID"),
+    Command(
+        "completion", "complete:script", "other", "a script that completes danlu's words: bash, zsh or fish",
+        words="SHELL", examples=('eval "$(danlu completion bash)"',),
+    ),
+    Command("version", "server:version", "other", "the version of this command", (JSON,)),
+)  # fmt: skip
+
+BY_NAME = {command.name: command for command in COMMANDS}
+
+
+def read_count(text: str) -> int | None:
+    """A whole number of 0 or more, or None."""
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else None
+
+
+def with_defaults(command: Command, values: dict[str, object]) -> dict[str, object]:
+    """What a parser found, and a value for every option that was not given."""
+    for option in GLOBAL + command.options:
+        values.setdefault(option.key, [] if option.many else False if option.kind == "flag" else None)
+    return values

@@ -1,0 +1,113 @@
+"""Job files: YAML with the names of the options."""
+
+from __future__ import annotations
+
+import difflib
+import sys
+
+import yaml
+
+from danlu.errors import Invalid
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+_TEXTS = ("gpus", "mem", "time", "name", "workdir", "array", "signal")
+_COUNTS = ("shards", "cpus", "priority", "retries")
+_SWITCHES = ("snapshot", "no-inherit-env")
+_PAIRS = ("env", "label")
+_NAMES = ("command", "after", *_TEXTS, *_COUNTS, *_SWITCHES, *_PAIRS)
+
+
+def read_job_file(path: str) -> tuple[list[str] | None, dict[str, Any]]:
+    """The command and the options that a file asks for. `-` is standard input."""
+    try:
+        if path == "-":
+            text = sys.stdin.buffer.read()
+        else:
+            with open(path, "rb") as file:
+                text = file.read()
+    except OSError as error:
+        hint = "a command goes after `--`: `danlu submit -- python train.py`"
+        raise Invalid(f"cannot read the job file `{path}`: {error.strerror}", hint) from None
+    return parse_job(text, path)
+
+
+def parse_job(text: bytes, path: str) -> tuple[list[str] | None, dict[str, Any]]:
+    try:
+        # Every value stays as it is written: YAML would read `1:30:00` as a number of seconds.
+        found = _plain(yaml.compose(text, Loader=yaml.BaseLoader), path)
+    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
+        raise Invalid(
+            f"`{path}` is not YAML: {' '.join(str(error).split())}", "a job file has lines of `name: value`"
+        ) from None
+    if not isinstance(found, dict):
+        raise Invalid(
+            f"`{path}` is not a job file", "it has lines of `name: value`, such as `command: python train.py`"
+        )
+    options: dict[str, Any] = {}
+    for name, value in found.items():
+        if value == "" and name != "command":
+            continue
+        options[name.replace("-", "_")] = _checked(path, name.replace("_", "-"), value)
+    if options.pop("no_inherit_env", False):
+        options["inherit_env"] = False
+    return options.pop("command", None), options
+
+
+def _checked(path: str, name: str, value: Any) -> Any:
+    if name == "command":
+        return _command(path, value)
+    if name == "after":
+        return value if isinstance(value, list) else [value]
+    if name in _PAIRS:
+        return _pairs(path, name, value)
+    if name not in _NAMES:
+        close = difflib.get_close_matches(name, _NAMES, 1, 0.5)
+        hint = f"did you mean `{close[0]}`?" if close else "names: " + ", ".join(sorted(_NAMES))
+        raise Invalid(f"`{path}` has an unknown name `{name}`", hint)
+    if not isinstance(value, str):
+        raise Invalid(f"`{path}`: `{name}` takes one value", f"for example `{name}: 2`")
+    if name in _COUNTS:
+        if not (value.isascii() and value.isdigit() and len(value) < 10):
+            raise Invalid(f"`{path}`: `{name}` takes a whole number of 0 or more, not `{value}`")
+        return int(value)
+    if name in _SWITCHES:
+        if value.lower() not in ("true", "false", "yes", "no"):
+            raise Invalid(f"`{path}`: `{name}` takes true or false, not `{value}`")
+        return value.lower() in ("true", "yes")
+    return value
+
+
+def _command(path: str, value: Any) -> list[str]:
+    if isinstance(value, str) and value.strip():
+        return ["/bin/sh", "-c", value]
+    if isinstance(value, list) and value and all(isinstance(word, str) for word in value):
+        return value
+    raise Invalid(
+        f"`{path}`: `command` takes a line for the shell or a list of words", "for example `command: [python, a.py]`"
+    )
+
+
+def _pairs(path: str, name: str, value: Any) -> dict[str, str]:
+    if isinstance(value, list) and all(isinstance(text, str) and "=" in text for text in value):
+        return dict(text.split("=", 1) for text in value)
+    if isinstance(value, dict) and all(isinstance(text, str) for text in value.values()):
+        return value
+    raise Invalid(f"`{path}`: `{name}` takes `NAME: VALUE` lines or a list of NAME=VALUE")
+
+
+def _plain(node: yaml.Node | None, path: str) -> Any:
+    """Lists, mappings and texts; a name that is given twice is refused, where YAML would drop one."""
+    if isinstance(node, yaml.SequenceNode):
+        return [_plain(item, path) for item in node.value]
+    if isinstance(node, yaml.MappingNode):
+        found: dict[str, Any] = {}
+        for key, value in node.value:
+            name = str(key.value)
+            if name in found:
+                raise Invalid(f"`{path}` has `{name}` twice (line {key.start_mark.line + 1})", "keep one of them")
+            found[name] = _plain(value, path)
+        return found
+    return node.value if isinstance(node, yaml.ScalarNode) else None

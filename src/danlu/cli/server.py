@@ -1,0 +1,141 @@
+"""Commands about the server, its machines and its tokens."""
+
+from __future__ import annotations
+
+import os
+import sys
+from time import monotonic, sleep, time
+
+from danlu import __version__, places
+from danlu.cli import render
+from danlu.cli.asks import connect
+from danlu.client.http import Connection, Lost, NoServer, quoted
+from danlu.errors import Invalid, ServerDown
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from danlu.cli.asks import Values
+
+DOWN_WITHIN_S = 30.0
+
+
+def status(values: Values) -> int:
+    data = connect(values, start=False).status()
+    if values["json"]:
+        render.as_json(data)
+        return 0
+    from danlu.cli.views_cluster import render_status
+
+    render.out(render_status(data, time()))
+    return 0
+
+
+def nodes(values: Values) -> int:
+    from danlu.cli.views_cluster import render_nodes
+
+    found = connect(values).nodes()
+    render.as_json({"items": found}) if values["json"] else render.out(render_nodes(found, render.width()))
+    return 0
+
+
+def gpus(values: Values) -> int:
+    from danlu.cli.views_cluster import render_gpus
+
+    found = connect(values).nodes()
+    if values["json"]:
+        cards = [{"node": node["name"], **card} for node in found for card in node["gpus"]]
+        render.as_json({"items": cards})
+    elif any(node["gpus"] for node in found):
+        render.out(render_gpus(found, render.width()))
+    else:
+        render.say("no cards; `danlu up --fake-gpus 4xRTX3090` pretends to have some")
+    return 0
+
+
+def up(values: Values) -> int:
+    options = _server_options(values)
+    if values["fake_gpus"]:
+        options += ["--fake-gpus", values["fake_gpus"]]
+    if not values["detach"]:
+        os.execv(sys.executable, [sys.executable, "-m", "danlu.app", "up", *options])
+    from danlu.client import personal
+
+    personal.start(options)
+    render.out(f"your server is running at unix://{places.server_socket(places.state_dir())}")
+    return 0
+
+
+def serve(values: Values) -> int:
+    os.execv(sys.executable, [sys.executable, "-m", "danlu.app", "serve", *_server_options(values)])
+
+
+def _server_options(values: Values) -> list[str]:
+    if not values["config"]:
+        return []
+    path = os.path.abspath(values["config"])
+    if not os.path.isfile(path):
+        raise Invalid(f"no configuration file `{values['config']}`", "check the path given to `--config`")
+    return ["--config", path]
+
+
+def down(values: Values) -> int:
+    client = connect(values, start=False)
+    try:
+        client.stop_server()
+    except NoServer:
+        render.out("the server is not running")
+        return 0
+    except Lost:
+        # It ended before it answered: that is what was asked.
+        pass
+    client.close()
+    until = monotonic() + DOWN_WITHIN_S
+    while monotonic() < until:
+        try:
+            Connection(client.address, 1.0).close()
+        except NoServer:
+            render.out("the server is stopped; jobs go on")
+            return 0
+        sleep(0.01)
+    raise ServerDown(f"the server still answers after {DOWN_WITHIN_S:.0f} seconds", "`danlu status` shows its pid")
+
+
+def token_create(values: Values) -> int:
+    body: dict[str, Any] = {
+        "user": values["words"][0],
+        "name": values["name"] or "",
+        "role": values["role"] or "member",
+    }
+    if values["days"] is not None:
+        body["days"] = values["days"]
+    answer = connect(values).ask("POST", "/tokens", body)
+    if values["json"]:
+        render.as_json(answer)
+        return 0
+    render.out(answer["token"])
+    render.say(f"token {answer['id']} is shown this once; its owner sets DANLU_TOKEN to it", "dim")
+    return 0
+
+
+def token_list(values: Values) -> int:
+    answer = connect(values).ask("GET", "/tokens")
+    if values["json"]:
+        render.as_json(answer)
+        return 0
+    from danlu.cli.views_cluster import render_tokens
+
+    render.out(render_tokens(answer["items"], time(), render.width()))
+    return 0
+
+
+def token_revoke(values: Values) -> int:
+    connect(values).ask("DELETE", f"/tokens/{quoted(values['words'][0])}")
+    render.out(f"token {values['words'][0]} is revoked")
+    return 0
+
+
+def version(values: Values) -> int:
+    render.as_json({"version": __version__}) if values["json"] else render.out(f"danlu {__version__}")
+    return 0

@@ -1,0 +1,86 @@
+"""What people read about the server, its machines, cards and tokens: data in, text out."""
+
+from __future__ import annotations
+
+from danlu.cli.text import render_facts, render_mib, render_moment, render_table
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Any
+
+    Data = dict[str, Any]
+
+
+def render_status(status: Data, now: float) -> str:
+    """The block of `danlu status`."""
+    nodes = status.get("nodes") or []
+    jobs = status.get("jobs") or {}
+    counts = [f"{count} {state.lower().replace('_', ' ')}" for state, count in jobs.items() if count]
+    facts = [
+        ("server", f"danlu {status.get('version', '')}, pid {status.get('pid', '?')}"),
+        ("address", str(status.get("address") or "")),
+        ("engine", str(status.get("engine") or "")),
+        ("state", str(status.get("state_dir") or "")),
+        ("started", render_moment(status.get("started_at"), now)),
+        ("cards", "\n".join(_cards(node) for node in nodes)),
+        ("jobs", ", ".join(counts) or "none"),
+    ]
+    return render_facts(facts)
+
+
+def _cards(node: Data) -> str:
+    models: dict[str, list[int]] = {}
+    for card in node.get("gpus") or ():
+        found = models.setdefault(str(card.get("model") or "GPU"), [0, 0])
+        found[0] += 1
+        found[1] += card.get("shards_free") == card.get("shards")
+    if not models:
+        return f"{node['name']}: none"
+    listed = ", ".join(f"{count} x {model} ({free} free)" for model, (count, free) in models.items())
+    return f"{node['name']}: {listed}"
+
+
+def render_nodes(nodes: Sequence[Data], width: int | None) -> str:
+    rows = [
+        [
+            str(node["name"]),
+            f"{node['cpus_free']}/{node['cpus']}",
+            f"{render_mib(node['memory_free_mib']) or '0'}/{render_mib(node['memory_mib']) or '0'}",
+            f"{sum(card['shards_free'] == card['shards'] for card in node['gpus'])}/{len(node['gpus'])}",
+            "yes" if node.get("accepts_jobs") else "no",
+        ]
+        for node in nodes
+    ]
+    return render_table(["NODE", "CPUS FREE", "MEMORY FREE", "GPUS FREE", "ACCEPTS JOBS"], rows, width)
+
+
+def render_gpus(nodes: Sequence[Data], width: int | None) -> str:
+    rows = [
+        [
+            str(node["name"]),
+            str(card["index"]),
+            str(card["model"]),
+            render_mib(card.get("memory_mib") or 0),
+            f"{card['shards_free']}/{card['shards']}",
+            ", ".join(f"{holder['id']} ({holder.get('user') or '?'})" for holder in card.get("holders") or ())
+            or "free",
+        ]
+        for node in nodes
+        for card in node["gpus"]
+    ]
+    return render_table(["NODE", "GPU", "MODEL", "MEMORY", "SHARDS FREE", "HELD BY"], rows, width)
+
+
+def render_tokens(tokens: Sequence[Data], now: float, width: int | None) -> str:
+    rows = [
+        [
+            str(token["id"]),
+            str(token.get("user") or ""),
+            str(token.get("role") or ""),
+            str(token.get("name") or ""),
+            render_moment(token.get("expires_at"), now) or "never",
+        ]
+        for token in tokens
+    ]
+    return render_table(["ID", "USER", "ROLE", "NAME", "EXPIRES"], rows, width)

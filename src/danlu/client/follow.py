@@ -1,0 +1,126 @@
+"""Framed streams: a job's log and changes until its end, across lost connections."""
+
+from __future__ import annotations
+
+import json
+from time import monotonic, sleep
+
+from danlu.client.http import Lost, NoServer, query_of, quoted
+from danlu.client.jobs import Job
+from danlu.errors import ServerDown
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from danlu.client.http import Answer
+    from danlu.client.verbs import Client
+
+RECONNECT_WITHIN_S = 30.0
+# The server sends a sign of life every 15 seconds; three missing ones are a dead connection.
+SILENCE_S = 50.0
+
+
+class Follow:
+    """Iterate for log bytes and jobs (at the start, and whenever the state changes).
+
+    `job` is the last job seen; when the iteration is over it is the ended one."""
+
+    def __init__(
+        self, client: Client, opener: Callable[[], Answer] | None, ref: str = "", tail: int | None = None
+    ) -> None:
+        self._client, self._ref, self._tail = client, ref, tail
+        self.offset = 0
+        self.job: Job | None = None
+        self.is_over = False
+        self._pending, self._log_left = b"", 0
+        self._opener = opener
+        self._answer = self._opened()
+
+    def _opened(self) -> Answer:
+        if self._opener is not None and self.job is None:
+            answer = self._opener()
+        else:
+            where = ("offset", self.offset) if self._tail is None else ("tail", self._tail)
+            target = f"/jobs/{quoted(self._ref)}/follow" + query_of([where])
+            answer = self._client.open("GET", target, start=self.job is None)
+            if self._tail is not None:
+                # From a tail on, only the server knows the byte; without it a reconnect goes on from the end.
+                known = answer.fields.get("log-offset", "")
+                self._tail, self.offset = (None, int(known)) if known.isdigit() else (0, 0)
+        answer.connection.set_timeout(SILENCE_S)
+        self._pending, self._log_left = b"", 0
+        return answer
+
+    def __iter__(self) -> Iterator[bytes | Job]:
+        try:
+            while not self.is_over:
+                yield from self.pump()
+        finally:
+            self.close()
+
+    def fileno(self) -> int:
+        return self._answer.connection.fileno()
+
+    def has_arrived(self) -> bool:
+        return self._answer.connection.has_arrived()
+
+    def pump(self) -> list[bytes | Job]:
+        """Wait for the next bytes and give what they bring, perhaps nothing yet."""
+        try:
+            piece = self._answer.read()
+            if not piece:
+                raise Lost("the server ended the stream before the job ended")
+        except Lost as lost:
+            self._answer.close()
+            self._answer = self._reopened(lost)
+            return []
+        return self._events(piece)
+
+    def _events(self, piece: bytes) -> list[bytes | Job]:
+        events: list[bytes | Job] = []
+        data = self._pending + piece if self._pending else piece
+        at = 0
+        while at < len(data):
+            if self._log_left:
+                part = data[at : at + self._log_left]
+                self._log_left -= len(part)
+                self.offset += len(part)
+                at += len(part)
+                events.append(part)
+                continue
+            if len(data) - at < 5:
+                break
+            kind, size = data[at : at + 1], int.from_bytes(data[at + 1 : at + 5], "big")
+            if kind == b"L":
+                self._log_left = size
+            elif len(data) - at < 5 + size:
+                break
+            elif kind in (b"J", b"E"):
+                self.job = Job(self._client, json.loads(data[at + 5 : at + 5 + size]))
+                self._ref = self.job.id
+                events.append(self.job)
+                self.is_over = kind == b"E"
+            at += 5 if kind == b"L" else 5 + size
+        self._pending = data[at:]
+        return events
+
+    def _reopened(self, lost: Lost) -> Answer:
+        """Follow on from the same byte. Never starts a server: `danlu down` must stay down."""
+        until, pause = monotonic() + RECONNECT_WITHIN_S, 0.02
+        while True:
+            try:
+                return self._opened()
+            except (Lost, NoServer) as error:
+                if self.job is None:
+                    raise
+                if monotonic() >= until:
+                    raise ServerDown(
+                        f"{lost.text}, and no server answers since {RECONNECT_WITHIN_S:.0f} seconds",
+                        f"the job goes on; `danlu logs -f {self._ref}` follows it again",
+                    ) from error
+            sleep(pause)
+            pause = min(pause * 1.5, 0.5)
+
+    def close(self) -> None:
+        self._answer.close()

@@ -1,0 +1,104 @@
+"""The body of a submit, built from what a person or a script gives."""
+
+from __future__ import annotations
+
+import os
+
+from danlu.errors import Invalid
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from datetime import timedelta
+    from typing import Any, TypedDict
+
+    class Options(TypedDict, total=False):
+        """What a job may ask for; the names are those of the command line."""
+
+        gpus: int | str  # 2, "RTX3090:2"
+        shards: int
+        cpus: int
+        mem: int | str  # MiB, or "16G"
+        time: int | str | timedelta  # minutes, or "2h30m"
+        name: str
+        priority: int  # 1 to 9, 9 goes first
+        env: Mapping[str, str]
+        label: Mapping[str, str]
+        workdir: str
+        array: str  # "1-10%2"
+        after: str | Sequence[str]  # "ID", "ID:any"
+        retries: int
+        signal: str  # "USR1@300"
+        snapshot: bool | str  # True: copy the code of the working folder now
+        snapshot_limit: int  # bytes
+        inherit_env: bool
+
+
+NAMES = (
+    "gpus", "shards", "cpus", "mem", "time", "name", "priority", "env", "label", "workdir", "array", "after", "retries",
+    "signal", "snapshot", "snapshot_limit", "inherit_env",
+)  # fmt: skip
+
+# What belongs to the terminal or the login and not to the person's work.
+_SESSION_NAMES = frozenset(
+    ("_", "COLUMNS", "DISPLAY", "LINES", "LS_COLORS", "OLDPWD", "PWD", "SHLVL", "STY", "TERM", "TERMCAP", "TMUX",
+     "TMUX_PANE", "WAYLAND_DISPLAY", "WINDOW", "WINDOWID", "XAUTHORITY", "XDG_RUNTIME_DIR", "XDG_SEAT", "XDG_VTNR",
+     "INVOCATION_ID", "JOURNAL_STREAM", "NOTIFY_SOCKET", "LISTEN_FDS", "LISTEN_PID", "MAKEFLAGS", "MAKELEVEL", "MFLAGS",
+     "SUDO_COMMAND", "TERM_PROGRAM", "TERM_PROGRAM_VERSION", "COLORTERM", "MAIL", "CUDA_VISIBLE_DEVICES")
+)  # fmt: skip
+_SESSION_PREFIXES = ("DANLU_", "SSH_", "XDG_SESSION_", "DBUS_", "VSCODE_", "GPG_", "_ARGCOMPLETE", "COMP_")
+
+
+def inherited(environ: Mapping[str, str]) -> dict[str, str]:
+    """The part of an environment that a job should inherit."""
+    return {
+        name: value
+        for name, value in environ.items()
+        if name not in _SESSION_NAMES and not name.startswith(_SESSION_PREFIXES) and not name.endswith("_TTY")
+    }
+
+
+def working_folder(chosen: str = "") -> str:
+    """The folder to run in, absolute; the way the shell names it if that is the same place."""
+    try:
+        here = os.getcwd()
+    except FileNotFoundError:
+        if os.path.isabs(chosen):
+            return os.path.normpath(chosen)
+        raise Invalid("the folder you are in no longer exists", "`cd` to another one, or give `--workdir`") from None
+    named = os.environ.get("PWD", "")
+    if named != here and os.path.isabs(named):
+        try:
+            if os.path.samefile(named, here):
+                here = named
+        except OSError:
+            pass
+    return os.path.normpath(os.path.join(here, chosen)) if chosen else here
+
+
+def body_of(command: Sequence[str] | None, options: Mapping[str, Any]) -> dict[str, Any]:
+    """The JSON of a submit. Without a command: the changes of a clone."""
+    for name in options:
+        if name not in NAMES:
+            raise Invalid(f"a job has no option `{name}`", "options: " + ", ".join(NAMES))
+    skipped = ("snapshot_limit", "inherit_env", "workdir", "snapshot")
+    body = {name: value for name, value in options.items() if name not in skipped and value not in (None, "")}
+    if isinstance(command, str):
+        raise Invalid("a command is a list of words, not a text", 'for example `["python", "train.py"]`')
+    if command:
+        body["command"] = [str(word) for word in command]
+    if hasattr(body.get("time"), "total_seconds"):
+        body["time"] = f"{max(int(body['time'].total_seconds()), 1)}s"
+    if isinstance(body.get("after"), str):
+        body["after"] = [body["after"]]
+    for name in ("env", "label"):
+        if name in body:
+            body[name] = dict(body[name])
+    snapshot = options.get("snapshot")
+    if isinstance(snapshot, str) and snapshot:
+        body["snapshot"] = snapshot
+    if command is not None or options.get("workdir"):
+        body["workdir"] = working_folder(options.get("workdir") or "")
+    if options.get("inherit_env", True):
+        body["environ"] = inherited(os.environ)
+    return body
