@@ -115,7 +115,9 @@ class Stream(Protocol):
 class Reachable(Protocol):
     """Optional: devboxes, exec and SSH need it."""
 
-    async def shell(self, handle: Handle, argv: tuple[str, ...], *, tty: bool, term: str = "xterm") -> Stream:
-        """Start `argv` in the run's environment, folder and limits. It ends with the run."""
+    async def shell(
+        self, handle: Handle, argv: tuple[str, ...], *, tty: bool, term: str = "xterm", rows: int = 0, columns: int = 0
+    ) -> Stream:
+        """Start `argv` in the run's environment, folder and limits. It ends with the run.
+        A command that is missing ends with 127 and says so on stderr; a run that is not running is Refused."""
         ...
-

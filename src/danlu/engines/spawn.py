@@ -1,0 +1,129 @@
+"""Starting one process of a run: its folder, its command, its user, its output; and saying clearly what is missing."""
+
+import errno
+import os
+import signal
+from typing import Any
+
+USUAL_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+# Joins a group before the command begins; the shell is replaced by the command.
+_JOIN = 'echo $$ > "$1" || exit 125; shift; exec "$@"'
+# What the keeper, or whoever started it, may have changed for itself.
+_SIGNALS_TO_RESET = sorted(signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP})
+
+
+class CannotStart(Exception):
+    """Nothing was started; the text is for people."""
+
+    def __init__(self, text: str, exit_code: int | None = None) -> None:
+        super().__init__(text)
+        self.text = text
+        self.exit_code = exit_code
+
+
+def find_command(name: str, env: dict[str, str]) -> str:
+    """What a shell in the current folder would run: along the run's own PATH, unless the name has a slash."""
+    candidates = [name]
+    if "/" not in name:
+        candidates = [f"{folder or '.'}/{name}" for folder in env.get("PATH", USUAL_PATH).split(":")]
+    refused = ""
+    for path in candidates:
+        if os.access(path, os.X_OK) and not os.path.isdir(path):
+            return path
+        if not refused and os.path.exists(path):
+            refused = path
+    if not refused:
+        where = "" if "/" in name else " on the job's PATH"
+        raise CannotStart(f"command not found{where}: {shown(name)}", 127)
+    if os.path.isdir(refused):
+        raise CannotStart(f"the command is a folder: {shown(refused)}", 126)
+    raise CannotStart(f"the command is not executable: {shown(refused)} (try `chmod +x`)", 126)
+
+
+def enter_folder(folder: str) -> None:
+    try:
+        os.chdir(folder)
+    except FileNotFoundError:
+        raise CannotStart(f"the working folder does not exist: {shown(folder)}") from None
+    except NotADirectoryError:
+        raise CannotStart(f"the working folder is not a folder: {shown(folder)}") from None
+    except PermissionError:
+        raise CannotStart(f"the working folder may not be entered: {shown(folder)}") from None
+    except (OSError, ValueError) as error:
+        raise CannotStart(f"the working folder cannot be used: {shown(folder)} ({describe(error)})") from None
+
+
+def open_log(path: str) -> int:
+    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOCTTY
+    try:
+        return os.open(path, flags, 0o600)
+    except (OSError, ValueError) as error:
+        raise CannotStart(f"the log cannot be written: {shown(path)} ({describe(error)})") from None
+
+
+def user_prefix(user: str) -> tuple[list[str], int]:
+    """The words before a command that make it run as `user`, and the uid."""
+    import pwd
+
+    try:
+        found = pwd.getpwnam(user)
+    except (KeyError, ValueError):
+        raise CannotStart(f"this machine has no user {shown(user)}") from None
+    if found.pw_uid == os.geteuid():
+        return [], found.pw_uid
+    if os.geteuid() != 0:
+        raise CannotStart(f"only a keeper of root may run jobs as {shown(user)}")
+    ids = [f"--reuid={found.pw_uid}", f"--regid={found.pw_gid}", "--init-groups"]
+    return ["/usr/bin/setpriv", *ids, "--"], found.pw_uid
+
+
+def spawn(command: list[str], env: dict[str, str], file_actions: list[Any], *, user: str = "", join: str = "") -> int:
+    """Start `command` in the current folder and a session of its own. Its pid."""
+    if not command or not command[0]:
+        raise CannotStart("there is no command to run", 127)
+    path, words = find_command(command[0], env), command
+    prefix = user_prefix(user)[0] if user else []
+    if join:
+        prefix = ["/bin/sh", "-c", _JOIN, "sh", join, *prefix]
+    if prefix:
+        path, words = prefix[0], [*prefix, path, *command[1:]]
+    try:
+        return _spawn(path, words, env, file_actions)
+    except OSError as error:
+        if error.errno == errno.ENOEXEC:  # a script without #!, as shells run it
+            return _try_spawn("/bin/sh", ["sh", path, *words[1:]], env, file_actions)
+        raise CannotStart(*_why_not(error, path)) from None
+    except ValueError as error:
+        raise CannotStart(f"the command cannot be passed to the system: {error}") from None
+
+
+def _try_spawn(path: str, words: list[str], env: dict[str, str], file_actions: list[Any]) -> int:
+    try:
+        return _spawn(path, words, env, file_actions)
+    except OSError as error:
+        raise CannotStart(*_why_not(error, path)) from None
+
+
+def _spawn(path: str, words: list[str], env: dict[str, str], file_actions: list[Any]) -> int:
+    return os.posix_spawn(
+        path, words, env, file_actions=file_actions, setsid=True, setsigmask=(), setsigdef=_SIGNALS_TO_RESET
+    )
+
+
+def _why_not(error: OSError, path: str) -> tuple[str, int | None]:
+    if error.errno == errno.ENOENT:
+        return f"the interpreter named in the first line of {shown(path)} does not exist", 126
+    if error.errno == errno.E2BIG:
+        return "the command and its environment are longer than the system allows", 126
+    if error.errno in (errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE):
+        return f"the machine has no room for another process now ({describe(error)})", None
+    return f"{shown(path)} cannot be run ({describe(error)})", 126
+
+
+def describe(error: OSError | ValueError) -> str:
+    return (error.strerror or str(error)) if isinstance(error, OSError) else str(error)
+
+
+def shown(text: str) -> str:
+    """As a person may read it: bytes that are no text become `?`."""
+    return text.encode("utf-8", "replace").decode("utf-8")
