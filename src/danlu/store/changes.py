@@ -73,11 +73,13 @@ class Statements:
             .where(jobs.c.version == bindparam("replaced", type_=jobs.c.version.type))
             .values(changed)
         )
+        user = bindparam("user", type_=jobs.c.user.type)
+        of_key = (jobs.c.user == user) & (jobs.c.submit_key == bindparam("key", type_=jobs.c.submit_key.type))
+        self.is_key_known = text(select(jobs.c.seq).where(of_key))
         self.by_key = text(
             select(jobs, specs.c.spec)
             .join(specs, specs.c.id == jobs.c.spec_id)
-            .where(jobs.c.user == bindparam("user", type_=jobs.c.user.type))
-            .where(jobs.c.submit_key == bindparam("key", type_=jobs.c.submit_key.type))
+            .where(of_key)
             .order_by(jobs.c.user, jobs.c.submit_key, jobs.c.seq)
         )
         self.drop_environ = text(environs.delete().where(environs.c.id == bindparam("id", type_=environs.c.id.type)))
@@ -95,12 +97,36 @@ class Transaction:
             return 0
         return self.connection.exec_driver_sql(statement, found if len(found) > 1 else found[0]).rowcount
 
+    def by_key(self, where: tuple[str, str]) -> tuple[Job, ...]:
+        """The jobs submitted by this user with this key. Nearly always none, and that is cheap to know."""
+        if self.connection.exec_driver_sql(self.text.is_key_known, where).first() is None:
+            return ()
+        return rows.jobs_of(self.connection.exec_driver_sql(self.text.by_key, where))
+
     def perform(self, group: Sequence[Change]) -> list[Any]:
         """All changes in their order, neighbours of one kind in bulk. Raises if any of them fails."""
         answers: list[Any] = []
         for kind, run in groupby(group, type):
             answers += _VERBS[kind](self, list(run))
         return answers
+
+    def landed(self, group: Sequence[Change]) -> bool | None:
+        """Is this group, whose commit broke off, in the database? All of it is or none. None: it does not show."""
+        jobs, tokens = tables.jobs.c, tables.tokens.c
+        for change in group:
+            match change:
+                case Insert(jobs=[Job(id=job_id), *_]):
+                    sign = select(jobs.seq).where(jobs.id == rows.stored(job_id))
+                case Update(jobs=[Job(id=job_id, version=version), *_]):
+                    sign = select(jobs.seq).where(jobs.id == rows.stored(job_id), jobs.version >= version)
+                case AddToken(token=token):
+                    sign = select(tokens.id).where(tokens.id == rows.stored(token.id))
+                case _:
+                    continue
+            found = self.connection.execute(sign).first()
+            self.connection.rollback()
+            return found is not None
+        return None
 
     def finish(self) -> None:
         """Drop the environments that nobody needs once this is committed."""
@@ -116,7 +142,7 @@ def _insert(tx: Transaction, run: list[Insert]) -> list[tuple[Job, ...]]:
         where = (rows.stored(one.jobs[0].user), rows.indexed(one.key)) if one.jobs and one.key else None
         if where is not None:
             # Earlier changes of this group are in `by_key`: they may not be in the database yet.
-            known = by_key.get(where) or rows.jobs_of(tx.connection.exec_driver_sql(tx.text.by_key, where))
+            known = by_key.get(where) or tx.by_key(where)
         answers.append(known or pile.add(one, tx.draft))
         if where is not None:
             by_key[where] = answers[-1]

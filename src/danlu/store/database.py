@@ -16,7 +16,6 @@ class Database(Protocol):
     """`lease` comes first and `release` last; what is between may fail and be asked again."""
 
     readers: Engine
-    row_ranges: bool  # True: the planner needs `(a, seq) < (x, y)` to use the index that fits; False: cannot use it
 
     def lease(self) -> None:
         """Make sure that no other server works with this database. Refused names the one that does."""

@@ -52,6 +52,11 @@ class Group:
         return len(self._fresh) + len(self._again)
 
     @property
+    def free(self) -> int:
+        """How many of them wait for room only."""
+        return self._free
+
+    @property
     def blocked(self) -> bool:
         """Every one of them waits for another job."""
         return self._free == 0

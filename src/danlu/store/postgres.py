@@ -15,15 +15,21 @@ _LEASE = 0x64616E6C75
 
 
 class PostgresDatabase:
-    row_ranges = True
-
     def __init__(self, url: URL, *, patience: timedelta, readers: int) -> None:
         if find_spec("psycopg") is None:
             raise Invalid("PostgreSQL needs a driver that is not installed", "`pip install 'danlu[postgres]'`")
         self._url = url.set(drivername="postgresql+psycopg")
         self._holder = holder()
         seconds = max(1, round(patience.total_seconds()))
-        connect = {"connect_timeout": max(2, seconds), "application_name": self._holder}
+        connect = {
+            "connect_timeout": max(2, seconds),
+            "application_name": self._holder,
+            # A machine that vanished is noticed in seconds and not in a quarter of an hour.
+            "keepalives_idle": seconds,
+            "keepalives_interval": 1,
+            "keepalives_count": 3,
+            "tcp_user_timeout": seconds * 2000,
+        }
         self.readers = create_engine(
             self._url, connect_args=connect, pool_size=readers, isolation_level="AUTOCOMMIT", hide_parameters=True
         )

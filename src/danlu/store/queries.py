@@ -1,21 +1,18 @@
 """What is asked of the database. Reading only; each function is one question on a reader's connection."""
 
-from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import BigInteger, ColumnElement, Connection, Select, func, literal, select, tuple_, union_all
+from sqlalchemy import Connection, Select, func, select
 
 from danlu.domain.job import ACTIVE, Job, JobState
 from danlu.store import rows, tables
-from danlu.store.base import JobFilter, Outcome, Page, PastRun, Token
+from danlu.store.base import Outcome, PastRun, Token
+from danlu.store.pages import NEWEST, newest, pin
 
-jobs, specs, labels = tables.jobs, tables.specs, tables.labels
+jobs, specs = tables.jobs, tables.specs
 
-_NEWEST = 2**63 - 1
 _LAST_CHARACTER = "\U0010ffff"
 _CHUNK = 50
-
-Pinned = Sequence[tuple[ColumnElement[str], str]]
 
 
 def _with_spec() -> Select[Any]:
@@ -30,80 +27,6 @@ def active(connection: Connection) -> tuple[Job, ...]:
 def get(connection: Connection, job_id: str) -> Job | None:
     found = rows.jobs_of(connection.execute(_with_spec().where(jobs.c.id == rows.stored(job_id))))
     return found[0] if found else None
-
-
-def page(connection: Connection, wanted: JobFilter, limit: int, before: int | None, row_ranges: bool) -> Page:
-    limit = max(limit, 1)
-    found = rows.jobs_of(connection.execute(page_statement(wanted, limit + 1, before, row_ranges)))
-    return Page(found[:limit], found[limit - 1].seq if len(found) > limit else None)
-
-
-def page_statement(wanted: JobFilter, limit: int, before: int | None, row_ranges: bool) -> Select[Any]:
-    """First the numbers, from one index per branch and in its order; then only these jobs."""
-    branches, rest = _branches(wanted)
-    top = _NEWEST if before is None else before
-    found = [select(_newest(pinned, rest, top, limit, row_ranges).subquery().c.seq) for pinned in branches]
-    picked = (union_all(*found) if len(found) > 1 else found[0]).subquery("picked")
-    return (
-        select(jobs, specs.c.spec)
-        .select_from(picked)
-        .join(jobs, jobs.c.seq == picked.c.seq)
-        .join(specs, specs.c.id == jobs.c.spec_id)
-        .order_by(jobs.c.seq.desc())
-        .limit(limit)
-    )
-
-
-def _branches(wanted: JobFilter) -> tuple[list[Pinned], list[ColumnElement[bool]]]:
-    """Which columns of an index to pin, several times if several states are wanted, and what is left to check."""
-    states = [] if len(wanted.states) == len(JobState) else sorted(state.value for state in wanted.states)
-    user, name, array = rows.stored(wanted.user), rows.stored(wanted.name), rows.stored(wanted.array_id)
-    rest: list[ColumnElement[bool]] = []
-    pinned: list[tuple[ColumnElement[str], str]] = []
-    if array:
-        pinned = [(jobs.c.array_id, array)]
-    elif wanted.label is not None:
-        key, value = wanted.label
-        pinned = [(labels.c.key, rows.indexed(key)), (labels.c.value, rows.indexed(value))]
-    elif name:
-        pinned = [(jobs.c.user, user)] if user else []
-        pinned += [(jobs.c.name, name)]
-        user = name = ""
-    else:
-        pinned = [(jobs.c.user, user)] if user else []
-        if not states:
-            return [pinned], []
-        return [[*pinned, (jobs.c.state, state)] for state in states], []
-    if array and wanted.label is not None:
-        key, value = wanted.label
-        has = (labels.c.key == rows.indexed(key)) & (labels.c.value == rows.indexed(value))
-        rest.append(select(labels.c.seq).where(has, labels.c.seq == jobs.c.seq).exists())
-    # Joined with nothing, a column cannot tempt the planner to another index, which would have to be sorted.
-    rest += [column.concat("") == text for column, text in ((jobs.c.user, user), (jobs.c.name, name)) if text]
-    if states:
-        rest.append(jobs.c.state.concat("").in_(states))
-    return [pinned], rest
-
-
-def _newest(
-    pinned: Pinned, rest: Sequence[ColumnElement[bool]], before: int, limit: int, row_ranges: bool
-) -> Select[Any]:
-    """The numbers below `before`, from the newest, of the rows where every pinned column has its value."""
-    by_label = bool(pinned) and pinned[0][0].table is labels
-    seq: ColumnElement[int] = labels.c.seq if by_label else jobs.c.seq
-    found = select(seq.label("seq"))
-    if by_label and rest:
-        found = found.join(jobs, jobs.c.seq == labels.c.seq)
-    if row_ranges and pinned:
-        # With `user = x` PostgreSQL may walk the primary key and skip a million jobs of others.
-        columns = [column for column, _ in pinned]
-        values = [literal(value, column.type) for column, value in pinned]
-        low, high = (tuple_(*values, literal(seq_bound, BigInteger)) for seq_bound in (0, before))
-        found = found.where(tuple_(*columns, seq) >= low, tuple_(*columns, seq) < high)
-        found = found.order_by(*(column.desc() for column in columns), seq.desc())
-    else:
-        found = found.where(*(column == value for column, value in pinned), seq < before).order_by(seq.desc())
-    return found.where(*rest).limit(limit)
 
 
 def find(connection: Connection, prefix: str, limit: int) -> tuple[str, ...]:
@@ -142,16 +65,14 @@ def _arrays(connection: Connection, low: str, high: str, limit: int) -> list[str
     return found
 
 
-def latest(connection: Connection, user: str, back: int, row_ranges: bool) -> str | None:
+def latest(connection: Connection, user: str, back: int) -> str | None:
     """Walks from the newest, and over an array in one step."""
-    before, known, left = _NEWEST, "", back
+    seqs = newest([pin(jobs.c.user, "user")], (), connection.dialect.name).subquery()
+    wanted = select(jobs.c.seq, jobs.c.id, jobs.c.array_id).join(seqs, seqs.c.seq == jobs.c.seq)
+    wanted = wanted.order_by(jobs.c.seq.desc())
+    before, known, left = NEWEST, "", back
     while True:
-        seqs = _newest([(jobs.c.user, rows.stored(user))], (), before, _CHUNK, row_ranges).subquery()
-        some = connection.execute(
-            select(jobs.c.seq, jobs.c.id, jobs.c.array_id)
-            .join(seqs, seqs.c.seq == jobs.c.seq)
-            .order_by(jobs.c.seq.desc())
-        ).all()
+        some = connection.execute(wanted, {"user": rows.stored(user), "before": before, "n": _CHUNK}).all()
         if not some:
             return None
         for seq, job_id, array_id in some:

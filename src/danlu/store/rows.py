@@ -4,7 +4,7 @@ import hashlib
 import json
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict
+from dataclasses import fields
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -20,6 +20,8 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 _ESCAPED = re.compile(r"\\(\\|x00|u[0-9a-f]{4})")
 _STATES = {state.value: state for state in JobState}
+_SPEC_FIELDS = tuple(field.name for field in fields(JobSpec))
+_ASK_FIELDS = tuple(field.name for field in fields(Ask))
 # PostgreSQL refuses index entries beyond about 2,700 bytes.
 _MAX_INDEXED = 300
 
@@ -68,8 +70,10 @@ def _json(value: object) -> str:
 
 
 def spec_text(spec: JobSpec) -> str:
-    found = asdict(spec)
-    found["time_limit"] = None if spec.time_limit is None else spec.time_limit // _MICROSECOND
+    found = {name: getattr(spec, name) for name in _SPEC_FIELDS}
+    found["ask"] = {name: getattr(spec.ask, name) for name in _ASK_FIELDS}
+    if spec.time_limit is not None:
+        found["time_limit"] = spec.time_limit // _MICROSECOND
     if spec.notice is not None:
         found["notice"] = [spec.notice.signal, spec.notice.lead // _MICROSECOND]
     found["after"] = _dependencies(spec.after)

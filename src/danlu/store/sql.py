@@ -11,7 +11,7 @@ from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from danlu.domain.job import Job, JobId
 from danlu.errors import Invalid, StoreDown
-from danlu.store import changes, queries, tables
+from danlu.store import changes, pages, queries, tables
 from danlu.store.base import JobFilter, Outcome, Page, PastRun, Token
 from danlu.store.database import Database, parse_url
 from danlu.store.ledger import Ledger
@@ -31,6 +31,7 @@ class SqlStore:
 
     def __init__(self, url: str, *, patience: timedelta = _PATIENCE) -> None:
         self._database = _database(url, patience)
+        self._patience = patience
         self._pool: ThreadPoolExecutor | None = None
         self._writer: Writer | None = None
 
@@ -41,7 +42,8 @@ class SqlStore:
         except BaseException:
             pool.shutdown(wait=False)
             raise
-        self._pool, self._writer = pool, Writer(self._database, connection, ledger)
+        self._pool = pool
+        self._writer = Writer(self._database, connection, ledger, load=self._ledger, patience=self._patience)
         return jobs
 
     def _opened(self) -> tuple[Connection, Ledger, tuple[Job, ...]]:
@@ -50,14 +52,8 @@ class SqlStore:
             connection = self._database.writer()
             try:
                 bring_up(connection)
-                with connection.begin():
-                    jobs = queries.active(connection)
-                    ledger = Ledger(jobs)
-                    unneeded = [stored(one) for one in queries.environ_ids(connection) if one not in ledger.holders]
-                    if unneeded:
-                        table = tables.environs
-                        connection.execute(table.delete().where(table.c.id.in_(unneeded)))
-                ledger.next_seq = self._database.next_seq(connection)
+                jobs = _tidied(connection)
+                ledger = Ledger(jobs, self._database.next_seq(connection))
             except BaseException:
                 connection.close()
                 raise
@@ -68,6 +64,9 @@ class SqlStore:
             self._database.release()
             raise
         return connection, ledger, jobs
+
+    def _ledger(self, connection: Connection) -> Ledger:
+        return Ledger(_tidied(connection), self._database.next_seq(connection))
 
     async def close(self) -> None:
         """Everything asked before is written. Closing twice is fine."""
@@ -99,10 +98,10 @@ class SqlStore:
         return await self._read(queries.find, prefix, limit)
 
     async def latest(self, user: str, back: int = 0) -> str | None:
-        return await self._read(queries.latest, user, back, self._database.row_ranges)
+        return await self._read(queries.latest, user, back)
 
     async def page(self, wanted: JobFilter, *, limit: int, before: int | None = None) -> Page:
-        return await self._read(queries.page, wanted, limit, before, self._database.row_ranges)
+        return await self._read(pages.page, wanted, limit, before)
 
     async def outcome(self, ref: str) -> Outcome:
         return await self._read(queries.outcome, ref)
@@ -151,6 +150,17 @@ class SqlStore:
     def _once(self, ask: Callable[..., T], *args: object) -> T:
         with self._database.readers.connect() as connection:
             return ask(connection, *args)
+
+
+def _tidied(connection: Connection) -> tuple[Job, ...]:
+    """The active jobs, after dropping what no active job needs."""
+    with connection.begin():
+        jobs = queries.active(connection)
+        needed = {job.spec.environ for job in jobs}
+        unneeded = [stored(one) for one in queries.environ_ids(connection) if one not in needed]
+        for one in unneeded:
+            connection.execute(tables.environs.delete().where(tables.environs.c.id == one))
+    return jobs
 
 
 def _database(url: str, patience: timedelta) -> Database:

@@ -3,17 +3,19 @@
 import asyncio
 import logging
 import threading
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
+from datetime import timedelta
 from queue import Empty, SimpleQueue
 from typing import Any
 
 from sqlalchemy import Connection
-from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
-from danlu.errors import DanluError, StoreDown
+from danlu.errors import DanluError, Refused, StoreDown
 from danlu.store.changes import Change, Statements, Transaction
 from danlu.store.database import Database
-from danlu.store.ledger import Ledger
+from danlu.store.ledger import Draft, Ledger
 
 log = logging.getLogger(__name__)
 
@@ -22,10 +24,23 @@ Answer = tuple["asyncio.Future[Any]", Any, BaseException | None]
 
 
 class Writer:
-    def __init__(self, database: Database, connection: Connection, ledger: Ledger) -> None:
+    """`load` reads the ledger from the database, for when memory can no longer be trusted."""
+
+    def __init__(
+        self,
+        database: Database,
+        connection: Connection,
+        ledger: Ledger,
+        *,
+        load: Callable[[Connection], Ledger],
+        patience: timedelta,
+    ) -> None:
         self._database = database
         self._connection: Connection | None = connection
         self._ledger = ledger
+        self._load = load
+        self._patience = patience
+        self._is_unsure = False  # a commit broke off, and whether it counts is not known yet
         self._text = Statements(connection.dialect)
         self._asked: SimpleQueue[Asked | None] = SimpleQueue()
         self._loop = asyncio.get_running_loop()
@@ -71,31 +86,41 @@ class Writer:
     def _written(self, group: list[Asked]) -> list[Answer]:
         try:
             try:
-                return self._together(group)
+                return self._twice(self._together, group)
             except Exception as error:
                 # Whose fault it is shows when each is done alone.
                 if self._is_down(error) or len(group) == 1:
                     raise
-                return self._one_by_one(group)
+                return self._twice(self._one_by_one, group)
         except Exception as error:  # noqa: BLE001 - the thread must outlive every error
+            if isinstance(error, SQLAlchemyError) and self._database.spoils(error):
+                self._drop_connection()
             return _all_failed(group, self._told(error))
 
+    def _twice(self, write: Callable[[list[Asked]], list[Answer]], group: list[Asked]) -> list[Answer]:
+        """A connection that broke before its commit has changed nothing, so a new one may try again."""
+        try:
+            return write(group)
+        except DBAPIError as error:
+            if not error.connection_invalidated or self._is_unsure:
+                raise
+            self._drop_connection()
+            return write(group)
+
     def _together(self, group: list[Asked]) -> list[Answer]:
-        connection = self._connected()
-        draft = self._ledger.draft()
-        with connection.begin():
+        connection, draft = self._connected(), self._ledger.draft()
+        with connection.begin() as begun:
             tx = Transaction(connection, self._text, draft)
             results = tx.perform([change for change, _ in group])
             tx.finish()
-        draft.keep()
+            self._commit(begun.commit, group, draft)
         return [(future, result, None) for (_, future), result in zip(group, results, strict=True)]
 
     def _one_by_one(self, group: list[Asked]) -> list[Answer]:
         """Each in its own savepoint, so that a change that cannot be done takes no other with it."""
-        connection = self._connected()
-        draft = self._ledger.draft()
+        connection, draft = self._connected(), self._ledger.draft()
         answers: list[Answer] = []
-        with connection.begin():
+        with connection.begin() as begun:
             tx = Transaction(connection, self._text, draft)
             for change, future in group:
                 mark = draft.mark()
@@ -110,25 +135,52 @@ class Writer:
                 else:
                     answers.append((future, result, None))
             tx.finish()
-        draft.keep()
+            done = [asked for asked, (_, _, error) in zip(group, answers, strict=True) if error is None]
+            self._commit(begun.commit, done, draft)
         return answers
+
+    def _commit(self, commit: Callable[[], None], group: list[Asked], draft: Draft) -> None:
+        try:
+            commit()
+        except SQLAlchemyError as error:
+            # The database may have done it and died before it could say so: ask when it is back.
+            self._is_unsure = True
+            if not self._did_land([change for change, _ in group], error):
+                raise
+        draft.keep()
+
+    def _did_land(self, changes: Sequence[Change], error: SQLAlchemyError) -> bool:
+        self._drop_connection()
+        until = time.monotonic() + self._patience.total_seconds()
+        while True:
+            try:
+                landed = Transaction(self._connected(reload=False), self._text, self._ledger.draft()).landed(changes)
+                self._is_unsure = landed is None
+                return bool(landed)
+            except (SQLAlchemyError, StoreDown):
+                self._drop_connection()
+                if time.monotonic() > until:
+                    told = self._database.told(error)
+                    raise StoreDown(f"{told.text}; whether the last change was kept is not known", told.hint) from error
+                time.sleep(0.1)
 
     def _is_down(self, error: Exception) -> bool:
         return isinstance(self._told(error), StoreDown)
 
     def _told(self, error: Exception) -> Exception:
-        """The error as the caller shall see it; a connection that may be spoilt is thrown away."""
-        if not isinstance(error, SQLAlchemyError):
-            return error
-        told = self._database.told(error)
-        if isinstance(told, StoreDown) and self._database.spoils(error):
-            self._drop_connection()
-        return told
+        """The error as the caller shall see it."""
+        return self._database.told(error) if isinstance(error, SQLAlchemyError) else error
 
-    def _connected(self) -> Connection:
+    def _connected(self, *, reload: bool = True) -> Connection:
         if self._connection is None:
-            self._connection = self._database.writer()
+            try:
+                self._connection = self._database.writer()
+            except Refused as error:
+                raise StoreDown(error.text, error.hint) from error
             self._ledger.next_seq = self._database.next_seq(self._connection)
+        if reload and self._is_unsure:
+            self._ledger = self._load(self._connection)
+            self._is_unsure = False
         return self._connection
 
     def _drop_connection(self) -> None:
