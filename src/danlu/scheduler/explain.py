@@ -1,0 +1,122 @@
+"""Why an entry waits, in numbers as they are after the plan's starts."""
+
+from datetime import timedelta
+from functools import cached_property
+
+from danlu.domain.job import Reason
+from danlu.domain.resources import Ask
+from danlu.scheduler.backfill import seconds_of
+from danlu.scheduler.capacity import Capacity, fitting_models
+from danlu.scheduler.free import FreeNode
+from danlu.scheduler.placement import Fleet
+from danlu.scheduler.snapshot import Waiting
+from danlu.scheduler.wording import render_cards, render_cpus, render_list, render_memory
+
+ARRAY_LIMIT = Reason("array_limit", "as many tasks of this array run as its limit allows")
+CLOSED = Reason("closed", "the nodes that could run it take no new jobs at present")
+
+
+class Supply:
+    """Which nodes have the cards that an ask wants free now; of those, the ones no other exceeds in CPUs and memory."""
+
+    def __init__(self, fleet: Fleet, ask: Ask) -> None:
+        self.needs_cards = bool(ask.gpus or ask.shards)
+        models = fitting_models(fleet.models, ask.gpu_model)
+        nodes = list(fleet.nodes.values())
+        able = nodes
+        if ask.gpus:
+            counts = [node.free_cards(models) for node in nodes]
+            self.most, self.free = max(counts, default=0), sum(counts)
+            self.total = sum(node.cards.count(models) for node in nodes)
+            self.hosts = sum(node.cards.count(models) > 0 for node in nodes)
+            able = [node for node, count in zip(nodes, counts, strict=True) if count >= ask.gpus]
+        elif ask.shards:
+            counts = [node.free_shards(models) for node in nodes]
+            self.most = max(counts, default=0)
+            able = [node for node, count in zip(nodes, counts, strict=True) if count >= ask.shards]
+        self.frontier = _largest(able)
+
+    @property
+    def most_cpus(self) -> int:
+        return max(self.frontier[0].cpus, 0)
+
+    @property
+    def most_memory(self) -> int:
+        return max(self.frontier[-1].memory, 0)
+
+
+def _largest(nodes: list[FreeNode]) -> list[FreeNode]:
+    """Nodes by falling CPUs and rising memory, without those that another exceeds in both."""
+    frontier: list[FreeNode] = []
+    for node in sorted(nodes, key=lambda node: (-node.cpus, -node.memory)):
+        if not frontier or node.memory > frontier[-1].memory:
+            frontier.append(node)
+    return frontier
+
+
+class Explainer:
+    def __init__(self, fleet: Fleet) -> None:
+        self._fleet = fleet
+        self._supplies: dict[tuple[int, int, str | None], Supply] = {}
+        self._reasons: dict[tuple[int | str | timedelta | None, ...], Reason] = {}
+
+    @cached_property
+    def _everything(self) -> Capacity:
+        return Capacity(self._fleet.all_nodes)
+
+    def why(self, waiting: Waiting) -> Reason:
+        ask = waiting.ask
+        key = (ask.gpus, ask.shards, ask.gpu_model, ask.cpus, ask.memory_mib, waiting.time_limit)
+        reason = self._reasons.get(key)
+        if reason is None:
+            reason = self._reasons[key] = self._find_why(waiting)
+        return reason
+
+    def _find_why(self, waiting: Waiting) -> Reason:
+        ask = waiting.ask
+        if not self._fleet.capacity.fits(ask):
+            return self._everything.refusal(ask) or CLOSED
+        key = (ask.gpus, ask.shards, ask.gpu_model)
+        supply = self._supplies.get(key)
+        if supply is None:
+            supply = self._supplies[key] = Supply(self._fleet, ask)
+        if not supply.frontier:
+            return _few_cards(ask, supply)
+        for node in supply.frontier:
+            if node.cpus >= ask.cpus and (node.memory >= ask.memory_mib or not ask.memory_mib):
+                return _behind(node, waiting)
+        return self._few_others(ask, supply)
+
+    def _few_others(self, ask: Ask, supply: Supply) -> Reason:
+        where = f"on a node with {render_cards(ask)} free" if supply.needs_cards else "on one node"
+        if len(self._fleet.nodes) == 1:
+            where = "here"
+        if ask.cpus > supply.most_cpus:
+            return Reason("no_cpus", f"needs {render_cpus(ask.cpus)}, at most {supply.most_cpus} are free {where}")
+        memory = render_memory(ask.memory_mib)
+        if ask.memory_mib > supply.most_memory:
+            most = render_memory(supply.most_memory)
+            return Reason("no_memory", f"needs {memory} of memory, at most {most} are free {where}")
+        wanted = [render_cards(ask)] if supply.needs_cards else []
+        wanted += [render_cpus(ask.cpus), f"{memory} of memory"]
+        return Reason("no_memory", f"needs {render_list(wanted)}, no single node has them free together")
+
+
+def _few_cards(ask: Ask, supply: Supply) -> Reason:
+    needs = f"needs {render_cards(ask)}"
+    if ask.shards:
+        return Reason("no_shards", f"{needs}, at most {max(supply.most, 0)} are free on one")
+    free = f"{supply.free} of {supply.total} {'is' if supply.free == 1 else 'are'} free"
+    if supply.hosts == 1 or supply.free < ask.gpus:
+        return Reason("no_gpus", f"{needs}, {free}")
+    return Reason("no_gpus", f"{needs} on one node, at most {supply.most} are free on one ({free} in all)")
+
+
+def _behind(node: FreeNode, waiting: Waiting) -> Reason:
+    """It would fit on this node, but for a seat promised to somebody before it."""
+    until = seconds_of(waiting.time_limit)
+    pins = [pin for pin in node.pins if pin.start < until]
+    if waiting.ask.gpus or waiting.ask.shards:
+        free = {index for indices in node.free.values() for index in indices} | set(node.shares)
+        pins = [pin for pin in pins if pin.shared in free or not free.isdisjoint(pin.cards)] or pins
+    return Reason("behind", f"would fit now, but would delay {pins[0].key}, which was before it")
