@@ -95,15 +95,17 @@ def _recent(client: Client, filters: dict[str, Any], limit: int) -> dict[str, An
     known = {job["id"] for job in active}
     others = [job for job in page["items"] if job["id"] not in known]
     kept = others[: max(limit - len(active), 0)]
-    more = page.get("next") if len(kept) == len(others) else (kept[-1]["id"] if kept else None)
-    return {"items": active + kept, "next": page.get("next") and more}
+    cursor = page.get("next")
+    if len(kept) < len(others):
+        cursor = others[len(kept)]["seq"] + 1
+    return {"items": active + kept, "next": cursor}
 
 
 def _gathered(
     client: Client, filters: dict[str, Any], states: list[str], before: str, limit: int | None
 ) -> dict[str, Any]:
     items: list[dict[str, Any]] = []
-    cursor: str | None = before
+    cursor: str | int | None = before
     while cursor is not None and (limit is None or len(items) < limit):
         most = 200 if limit is None else min(limit - len(items), 200)
         page = client.page(states=states, limit=most, before=cursor, **filters)

@@ -12,6 +12,7 @@ from danlu.errors import ServerDown
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from typing import Any
 
     from danlu.client.http import Answer
     from danlu.client.verbs import Client
@@ -44,10 +45,6 @@ class Follow:
             where = ("offset", self.offset) if self._tail is None else ("tail", self._tail)
             target = f"/jobs/{quoted(self._ref)}/follow" + query_of([where])
             answer = self._client.open("GET", target, start=self.job is None)
-            if self._tail is not None:
-                # From a tail on, only the server knows the byte; without it a reconnect goes on from the end.
-                known = answer.fields.get("log-offset", "")
-                self._tail, self.offset = (None, int(known)) if known.isdigit() else (0, 0)
         answer.connection.set_timeout(SILENCE_S)
         self._pending, self._log_left = b"", 0
         return answer
@@ -97,13 +94,19 @@ class Follow:
             elif len(data) - at < 5 + size:
                 break
             elif kind in (b"J", b"E"):
-                self.job = Job(self._client, json.loads(data[at + 5 : at + 5 + size]))
-                self._ref = self.job.id
-                events.append(self.job)
+                events.append(self._seen(json.loads(data[at + 5 : at + 5 + size])))
                 self.is_over = kind == b"E"
             at += 5 if kind == b"L" else 5 + size
         self._pending = data[at:]
         return events
+
+    def _seen(self, described: dict[str, Any]) -> Job:
+        # After a tail, or when another attempt begins a new log, only the server knows the byte.
+        if "log_offset" in described:
+            self._tail, self.offset = None, int(described.pop("log_offset"))
+        self.job = Job(self._client, described)
+        self._ref = self.job.id
+        return self.job
 
     def _reopened(self, lost: Lost) -> Answer:
         """Follow on from the same byte. Never starts a server: `danlu down` must stay down."""

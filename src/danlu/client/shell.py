@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from danlu.client.verbs import Client
 
 _TEXT, _BINARY, _CLOSE, _PING, _PONG = 1, 2, 8, 9, 10
-STDIN, STDOUT, STDERR = b"0", b"1", b"2"
+STDIN, STDOUT, STDERR = b"\x00", b"\x01", b"\x02"
 
 
 class Shell:

@@ -21,6 +21,18 @@ _CLASSES = {
     if isinstance(kind, type) and issubclass(kind, errors.DanluError) and kind is not errors.DanluError
 }
 
+_BY_STATUS: dict[int, type[errors.DanluError]] = {
+    kind.status: kind
+    for kind in (
+        errors.Invalid,
+        errors.NotFound,
+        errors.Unauthorized,
+        errors.Forbidden,
+        errors.Refused,
+        errors.Unreachable,
+    )
+}
+
 
 def error_of(status: int, body: bytes) -> errors.DanluError:
     """The error that a problem document describes."""
@@ -29,7 +41,7 @@ def error_of(status: int, body: bytes) -> errors.DanluError:
         code, detail, hint = str(problem["code"]), str(problem["detail"]), str(problem.get("hint") or "")
     except (ValueError, KeyError, TypeError):
         return errors.ServerDown(f"the server answered with HTTP status {status}", "see its log")
-    kind = _CLASSES.get(code) or (errors.Refused if status < 500 else errors.Unreachable)
+    kind = _CLASSES.get(code) or _BY_STATUS.get(status, errors.DanluError)
     return kind(detail, hint, code=code)
 
 
