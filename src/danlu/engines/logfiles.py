@@ -36,6 +36,11 @@ class LogFiles:
         found.readers += 1
         return found
 
+    @property
+    def is_idle(self) -> bool:
+        """Nobody follows anything."""
+        return not self._by_path and not self._by_watch
+
     def _woken(self) -> None:
         for watch in {event.wd for event in self._inotify.read(timeout=0)}:
             if watch in self._by_watch:

@@ -39,6 +39,7 @@ class Launcher:
             await asyncio.to_thread(shelf.lay_out, spec.snapshot, workdir, owner=self._owner(job.user))
         inherited = await self._environ(spec.environ)
         log_path = log_path_of(self.state_dir, job.run_id)
+        os.makedirs(os.path.dirname(log_path), mode=0o700, exist_ok=True)
         return Launch(
             handle=Handle(job.handle),
             run_id=job.run_id,

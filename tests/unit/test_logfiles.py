@@ -1,0 +1,73 @@
+"""Logs read from the end and followed as they grow."""
+
+import asyncio
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from danlu.engines.logfiles import CHUNK, LogFiles, offset_of_tail
+
+
+@given(st.binary(max_size=200).map(lambda data: data.replace(b"\x01", b"\n")), st.integers(1, 5))
+def test_a_tail_is_the_last_lines(data: bytes, lines: int) -> None:
+    path = Path(os.environ["DANLU_HOME"]).parent / "log"
+    path.write_bytes(data)
+    whole = [line + b"\n" for line in data.split(b"\n")]
+    whole[-1] = whole[-1][:-1]  # what comes after the last newline is a line only if there is something
+    expected = b"".join([line for line in whole if line][-lines:])
+    assert data[offset_of_tail(str(path), lines) :] == expected
+
+
+def test_a_tail_of_nothing_is_the_end(tmp_path: Path) -> None:
+    (tmp_path / "log").write_bytes(b"a\nb\n")
+    assert offset_of_tail(str(tmp_path / "log"), 0) == 4
+
+
+def test_a_tail_reaches_back_over_blocks(tmp_path: Path) -> None:
+    line = b"x" * (CHUNK // 2 + 7) + b"\n"
+    (tmp_path / "log").write_bytes(line * 5)
+    assert offset_of_tail(str(tmp_path / "log"), 3) == 2 * len(line)
+
+
+def test_all_followers_see_each_growth_and_the_file_is_let_go(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    path.touch()
+
+    async def follow(files: LogFiles, size: int) -> bytes:
+        seen = b""
+        with files.open(str(path)) as growing:
+            while len(seen) < size:
+                growth = growing.growth()
+                data = await growing.read(len(seen))
+                seen += data
+                if not data:
+                    await growth
+        return seen
+
+    async def scenario() -> None:
+        files = LogFiles()
+        text = b"".join(b"line %d\n" % number for number in range(200))
+        followers = [asyncio.create_task(follow(files, len(text))) for _ in range(5)]
+        await asyncio.sleep(0)
+        with path.open("ab", buffering=0) as log:
+            for line in text.splitlines(keepends=True):
+                log.write(line)
+                await asyncio.sleep(0)
+        assert await asyncio.gather(*followers) == [text] * 5
+        assert files.is_idle
+        files.close()
+
+    asyncio.run(scenario())
+
+
+def test_a_missing_file_is_not_opened(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        files = LogFiles()
+        with pytest.raises(FileNotFoundError):
+            files.open(str(tmp_path / "none"))
+        files.close()
+
+    asyncio.run(scenario())

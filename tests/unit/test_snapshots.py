@@ -1,0 +1,86 @@
+"""Code snapshots: kept once, laid out whole, never outside their folder."""
+
+import hashlib
+import os
+from pathlib import Path
+
+import pytest
+
+from danlu.errors import Invalid, NotFound
+from danlu.provision.snapshots import SnapshotFile, SnapshotShelf, check_manifest
+
+REGULAR, EXECUTABLE, LINK = 0o100644, 0o100755, 0o120777
+
+
+def file(path: str, content: bytes = b"x", mode: int = REGULAR) -> SnapshotFile:
+    return SnapshotFile(path, mode, len(content), hashlib.sha256(content).hexdigest())
+
+
+def test_files_links_and_modes_come_out_as_they_went_in(tmp_path: Path) -> None:
+    shelf = SnapshotShelf(str(tmp_path / "shelf"))
+    files = [file("a/b.py", b"print(1)"), file("run.sh", b"#!/bin/sh", EXECUTABLE), file("link", b"a/b.py", LINK)]
+    snapshot_id, missing = shelf.add(files)
+    assert len(missing) == 3
+    for content in (b"print(1)", b"#!/bin/sh", b"a/b.py"):
+        shelf.put_blob(hashlib.sha256(content).hexdigest(), [content])
+    shelf.check(snapshot_id)
+    target = tmp_path / "run"
+    shelf.lay_out(snapshot_id, str(target))
+    assert (target / "a/b.py").read_bytes() == b"print(1)"
+    assert os.access(target / "run.sh", os.X_OK)
+    assert os.readlink(target / "link") == "a/b.py"
+
+
+def test_the_same_content_is_sent_once(tmp_path: Path) -> None:
+    shelf = SnapshotShelf(str(tmp_path))
+    shelf.put_blob(hashlib.sha256(b"same").hexdigest(), [b"same"])
+    first, missing = shelf.add([file("a", b"same"), file("b", b"same")])
+    assert missing == []
+    assert shelf.add([file("b", b"same"), file("a", b"same")])[0] == first
+
+
+def test_bytes_that_lie_about_their_checksum_are_refused(tmp_path: Path) -> None:
+    shelf = SnapshotShelf(str(tmp_path))
+    with pytest.raises(Invalid):
+        shelf.put_blob("0" * 64, [b"not zero"])
+    assert not [path for path in tmp_path.rglob("*") if path.is_file()]
+
+
+def test_an_incomplete_snapshot_is_refused_with_the_name_of_what_is_missing(tmp_path: Path) -> None:
+    shelf = SnapshotShelf(str(tmp_path))
+    snapshot_id, _ = shelf.add([file("train.py")])
+    with pytest.raises(NotFound, match=r"train\.py"):
+        shelf.check(snapshot_id)
+    with pytest.raises(NotFound):
+        shelf.check("../../etc/passwd")
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        [file("/etc/passwd")],
+        [file("../up")],
+        [file("a/../../up")],
+        [file("")],
+        [file("a\0b")],
+        [file("dir", mode=0o040755)],
+        [file("device", mode=0o060644)],
+        [file("a"), file("a", b"other")],
+        [file("a", b"/etc", LINK), file("a/passwd")],
+        [SnapshotFile("a", REGULAR, 1, "../../x")],
+        [SnapshotFile("a", REGULAR, 10**9, "0" * 64)],
+    ],
+)
+def test_whatever_could_leave_its_folder_is_refused(files: list[SnapshotFile]) -> None:
+    with pytest.raises(Invalid):
+        check_manifest(files, limit_bytes=10**6)
+
+
+def test_a_half_made_folder_is_begun_again(tmp_path: Path) -> None:
+    shelf = SnapshotShelf(str(tmp_path / "shelf"))
+    snapshot_id, _ = shelf.add([file("a")])
+    shelf.put_blob(hashlib.sha256(b"x").hexdigest(), [b"x"])
+    (tmp_path / "run.making").mkdir()
+    (tmp_path / "run.making" / "rubbish").touch()
+    shelf.lay_out(snapshot_id, str(tmp_path / "run"))
+    assert sorted(path.name for path in (tmp_path / "run").iterdir()) == ["a"]
