@@ -154,6 +154,30 @@ def test_without_a_terminal_a_signal_stops_the_job_and_waits_for_its_end(
     process.stderr.close()
 
 
+def test_a_signal_before_the_job_has_an_id_is_not_forgotten(server: FakeServer, danlu: Danlu) -> None:
+    asked, stopped = threading.Event(), threading.Event()
+
+    def slow(_: Request, talk: Talk) -> None:
+        talk.begin_stream()
+        asked.set()
+        time.sleep(0.5)
+        talk.frame("J", a_job())
+        stopped.wait(20)
+        talk.frame("E", a_job(state="CANCELLED"))
+
+    def stop(_: Request, talk: Talk) -> None:
+        talk.answer({"items": [a_job()], "count": 1})
+        stopped.set()
+
+    server.on("POST /jobs", slow)
+    server.on("POST /jobs/k3fz82aw/stop", stop)
+    process = subprocess.Popen([*DANLU, "run", "-q", "--", "x"], stdin=subprocess.DEVNULL)
+    assert asked.wait(20)
+    process.send_signal(signal.SIGINT)
+    assert process.wait(20) == 1
+    assert stopped.is_set()
+
+
 @pytest.mark.parametrize(
     ("answer", "is_stopped", "code"), [(b"s\n", True, 143), (b"d\n", False, 130), (b"\x03", False, 130)]
 )

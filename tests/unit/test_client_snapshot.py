@@ -56,12 +56,12 @@ def uploaded(server: FakeServer, client: Client, folder: Path, **options: int) -
 
 def test_without_git_all_but_the_usual_rubbish_is_copied(server: FakeServer, code: Path) -> None:
     assert uploaded(server, Client(server.url), code) == {
-        "train.py": (0o644, 8),
-        "pkg/a.py": (0o644, 4),
-        "pkg/b.py": (0o644, 4),
-        "run.sh": (0o755, 9),
+        "train.py": (0o100644, 8),
+        "pkg/a.py": (0o100644, 4),
+        "pkg/b.py": (0o100644, 4),
+        "run.sh": (0o100755, 9),
         "link": (0o120000, 8),
-        "data.bin": (0o644, 3000),
+        "data.bin": (0o100644, 3000),
     }
     puts = [request.path for request in server.requests if request.method == "PUT"]
     assert len(puts) == len(set(puts)) == 5

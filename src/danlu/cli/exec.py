@@ -31,8 +31,9 @@ def run_beside(values: Values) -> int:
     if tty and not (render.is_terminal(0) and render.is_terminal(1)):
         raise Invalid("-t needs a terminal", "leave out -t in scripts and pipes")
     size = os.get_terminal_size(0) if tty else os.terminal_size((80, 24))
+    rows, columns = size.lines or 24, size.columns or 80
     term = os.environ.get("TERM", "xterm")
-    shell = Shell(connect(values), ref, command, tty=tty, size=(size.lines, size.columns), term=term)
+    shell = Shell(connect(values), ref, command, tty=tty, size=(rows, columns), term=term)
     try:
         with _raw_terminal() if tty else contextlib.nullcontext(), Signals(*([SIGWINCH] if tty else [])) as signals:
             _converse(shell, signals)

@@ -66,6 +66,8 @@ def _take(known: dict[str, Option], values: dict[str, object], word: str, follow
         if following is None or following[:1] == "-":
             return -1
         value = following
+    if value == "--":
+        return -1
     found: object = read_count(value) if option.kind == "count" else value
     if found is None or (option.choices and found not in option.choices):
         return -1

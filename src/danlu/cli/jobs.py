@@ -188,7 +188,7 @@ def remove(values: Values) -> int:
     code = each(refs, remove_one)
     if values["json"]:
         render.as_json({"removed": removed[0]})
-    elif not values["quiet"]:
+    elif not values["quiet"] and (removed[0] or not code):
         render.out(f"forgot {removed[0]} job{'' if removed[0] == 1 else 's'}")
     return code
 

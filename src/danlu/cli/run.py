@@ -51,12 +51,16 @@ class _Screen:
         self._announced = ""
         self._waits_for = ""
         self._is_stopping = False
+        self._taken: set[int] = set()
 
     def show(self, stream: Follow) -> int:
         try:
             while not stream.is_over:
                 ready = self._signals.wait(stream, self._patience(stream.job))
-                if self._signals.fileno() in ready and stream.job and self._has_left(stream.job):
+                if self._signals.fileno() in ready:
+                    self._taken |= self._signals.taken()
+                # One that comes before the job has an id is kept until it has.
+                if self._taken and stream.job and self._has_left(stream.job):
                     return DETACHED
                 if stream.fileno() in ready:
                     for event in stream.pump():
@@ -97,10 +101,10 @@ class _Screen:
 
     def _has_left(self, job: Job) -> bool:
         """What a signal means: stop the job, or leave it alone. True: leave."""
-        signals = self._signals.taken()
-        if not signals or self._is_stopping:
+        taken, self._taken = self._taken, set()
+        if self._is_stopping:
             return False
-        if not wants_stop(self._signals, signals):
+        if not wants_stop(self._signals, taken):
             self._talk(f"job {job.id} goes on; `danlu logs -f {job.id}` follows it, `danlu stop {job.id}` ends it")
             return True
         self._is_stopping = True
@@ -148,5 +152,5 @@ def render_end(job: dict[str, Any]) -> str:
     if job.get("started_at") and job.get("ended_at"):
         took = f" after {render_duration(epoch(job['ended_at']) - epoch(job['started_at']))}"
     why = str((job.get("reason") or {}).get("text") or "")
-    told = f": {why}" if why and job["state"] != "SUCCEEDED" else ""
+    told = f": {why}" if why and job["state"] != "SUCCEEDED" and f"exit code {code}" not in why else ""
     return f"job {job['id']} {verb}{with_code}{took}{told}"

@@ -34,6 +34,12 @@ def parse(argv: Sequence[str]) -> tuple[Command, dict[str, object]]:
     parser = parser_of(command)
     if "-h" in front or "--help" in front:
         raise HelpAsked(parser.format_help())
+    for word in front:
+        # argparse drops a value of `--` and gives an empty list instead.
+        if word.startswith("--") and word.endswith("=--"):
+            raise Invalid(
+                f"{word.removesuffix('=--')} takes a value, and `--` is none", f"`{parser.prog} --help` helps"
+            )
     found, others = parser.parse_known_args(front)
     for word in others:
         if word.startswith("-") and word != "-":

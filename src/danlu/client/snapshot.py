@@ -57,7 +57,7 @@ def _measured(folder: str) -> Iterator[tuple[str, int, int]]:
         if stat.S_ISLNK(found.st_mode):
             yield path, LINK_MODE, found.st_size
         elif stat.S_ISREG(found.st_mode):
-            yield path, 0o755 if found.st_mode & 0o100 else 0o644, found.st_size
+            yield path, 0o100755 if found.st_mode & 0o100 else 0o100644, found.st_size
 
 
 def _listed_by_git(folder: str) -> list[str] | None:
