@@ -56,12 +56,12 @@ class _Screen:
     def show(self, stream: Follow) -> int:
         try:
             while not stream.is_over:
+                # A signal that comes before the job has an id is kept until it has.
+                if self._taken and stream.job and self._has_left(stream.job):
+                    return DETACHED
                 ready = self._signals.wait(stream, self._patience(stream.job))
                 if self._signals.fileno() in ready:
                     self._taken |= self._signals.taken()
-                # One that comes before the job has an id is kept until it has.
-                if self._taken and stream.job and self._has_left(stream.job):
-                    return DETACHED
                 if stream.fileno() in ready:
                     for event in stream.pump():
                         self._show_event(event)

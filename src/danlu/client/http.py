@@ -249,7 +249,11 @@ def _connected_tls(address: Address, timeout: float | None) -> Any:
     import socket
     import ssl
 
-    context = ssl.create_default_context(cafile=os.environ.get("DANLU_CA_FILE") or None)
+    authority = os.environ.get("DANLU_CA_FILE") or None
+    try:
+        context = ssl.create_default_context(cafile=authority)
+    except OSError as error:
+        raise Invalid(f"cannot use DANLU_CA_FILE `{authority}`: {error.strerror or error}") from error
     host = address.host.strip("[]")
     try:
         sock = socket.create_connection((host, address.port), timeout=timeout)
