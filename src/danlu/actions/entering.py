@@ -1,5 +1,7 @@
 """Going into a running job: a command in its allocation and environment."""
 
+from dataclasses import dataclass
+
 from danlu.actions.refs import resolve_one
 from danlu.domain.account import Actor, demand
 from danlu.domain.job import JobState
@@ -8,14 +10,31 @@ from danlu.errors import Refused
 from danlu.store.book import Book
 
 
+@dataclass(frozen=True, slots=True)
+class Terminal:
+    """The screen in front of the person."""
+
+    kind: str = "xterm"
+    rows: int = 24
+    columns: int = 80
+
+
 async def enter(
-    book: Book, engine: Engine, actor: Actor, ref: str, argv: tuple[str, ...], *, tty: bool, term: str
+    book: Book, engine: Engine, actor: Actor, ref: str, argv: tuple[str, ...], terminal: Terminal | None
 ) -> Stream:
-    """Start `argv` inside the job; it ends with the job at the latest."""
+    """Start `argv` inside the job, on a terminal if there is one; it ends with the job at the latest."""
     job = await resolve_one(book, actor, ref)
     demand(actor, "job.exec", job.user, f"job {job.id}")
     if job.state is not JobState.RUNNING or job.handle is None:
         raise Refused(f"{job.id} is {job.state}; one can only enter a running job", f"see `danlu show {job.id}`")
     if not isinstance(engine, Reachable):
         raise Refused(f"jobs of the engine `{engine.name}` cannot be entered")
-    return await engine.shell(Handle(job.handle), argv, tty=tty, term=term)
+    screen = terminal or Terminal()
+    return await engine.shell(
+        Handle(job.handle),
+        argv,
+        tty=terminal is not None,
+        term=screen.kind,
+        rows=screen.rows,
+        columns=screen.columns,
+    )

@@ -7,7 +7,7 @@ from typing import Any
 from fastapi import APIRouter, WebSocket
 from starlette.websockets import WebSocketDisconnect
 
-from danlu.actions.entering import enter
+from danlu.actions.entering import Terminal, enter
 from danlu.api.desk import TheDesk, actor_of
 from danlu.api.wire import problem_out
 from danlu.engines.base import Stream
@@ -23,18 +23,14 @@ async def exec_in_job(socket: WebSocket, desk: TheDesk, ref: str) -> None:
     await socket.accept()
     try:
         actor = await actor_of(socket)
-        asked = _read_ask(await socket.receive_text())
-        stream = await enter(
-            desk.book, desk.engine, actor, ref, tuple(asked["command"]), tty=asked["tty"], term=asked["term"]
-        )
+        command, terminal = _read_ask(await socket.receive_text())
+        stream = await enter(desk.book, desk.engine, actor, ref, command, terminal)
     except WebSocketDisconnect:
         return
     except DanluError as error:
         await socket.send_text(json.dumps({"problem": problem_out(error)}))
         await socket.close()
         return
-    if asked["tty"]:
-        await stream.resize(asked["rows"], asked["columns"])
     incoming = asyncio.create_task(_incoming(socket, stream))
     try:
         while (output := await stream.read()) is not None:
@@ -74,18 +70,15 @@ async def _control(stream: Stream, wanted: dict[str, Any]) -> None:
             await stream.close_input()
 
 
-def _read_ask(text: str) -> dict[str, Any]:
+def _read_ask(text: str) -> tuple[tuple[str, ...], Terminal | None]:
     try:
         asked = json.loads(text)
         command = asked["command"]
         if not (isinstance(command, list) and command and all(isinstance(word, str) for word in command)):
             raise ValueError
-        return {
-            "command": command,
-            "tty": bool(asked.get("tty")),
-            "rows": int(asked.get("rows", 24)),
-            "columns": int(asked.get("columns", 80)),
-            "term": str(asked.get("term", "xterm")),
-        }
+        if not asked.get("tty"):
+            return tuple(command), None
+        screen = Terminal(str(asked.get("term", "xterm")), int(asked.get("rows", 24)), int(asked.get("columns", 80)))
+        return tuple(command), screen
     except (ValueError, KeyError, TypeError, AttributeError):
         raise Invalid('the first message must be {"command": […], "tty": …}') from None

@@ -31,7 +31,7 @@ from danlu.api.wire import (
 from danlu.domain.account import Actor, demand
 from danlu.domain.job import ACTIVE, ENDED, Job, JobState
 from danlu.engines.base import Handle
-from danlu.errors import Invalid
+from danlu.errors import EngineDown, Invalid
 from danlu.provision.folders import remove_leftovers, run_folder_of, shelf_of
 from danlu.store.base import JobFilter
 
@@ -209,5 +209,8 @@ async def _notes(desk: Desk, job: Job) -> list[str]:
     """What the engine wants people to know about the limits of a run."""
     if not job.handle or not job.state.holds_seat:
         return []
-    seen = await desk.engine.observe([Handle(job.handle)])
+    try:
+        seen = await desk.engine.observe([Handle(job.handle)])
+    except EngineDown as error:
+        return [error.text]
     return [note for observation in seen.values() for note in observation.notes]

@@ -9,18 +9,31 @@ from typing import Any
 
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
 from danlu.api.desk import PEER
 
 
-class PeerProtocol(HttpToolsProtocol):
+def peer_of(transport: asyncio.BaseTransport) -> tuple[str, int] | None:
+    """The Unix user at the other end of a Unix socket, in the form of an address."""
+    connection = transport.get_extra_info("socket")
+    if connection is None or connection.family != socket.AF_UNIX:
+        return None
+    credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+    _, uid, _ = struct.unpack("3i", credentials)
+    return f"{PEER}{uid}", 0
+
+
+class PeerHttp(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        connection = transport.get_extra_info("socket")
-        if connection is not None and connection.family == socket.AF_UNIX:
-            credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
-            _, uid, _ = struct.unpack("3i", credentials)
-            self.client = (f"{PEER}{uid}", 0)
+        self.client = peer_of(transport) or self.client
+
+
+class PeerWebSocket(WebSocketsSansIOProtocol):
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self.client = peer_of(transport) or self.client
 
 
 class QuietServer(uvicorn.Server):
@@ -34,8 +47,8 @@ class QuietServer(uvicorn.Server):
 def make_server(app: Any, *, tls_cert: str = "", tls_key: str = "") -> QuietServer:
     config = uvicorn.Config(
         app,
-        http=PeerProtocol,
-        ws="websockets-sansio",
+        http=PeerHttp,
+        ws=PeerWebSocket,
         log_config=None,
         access_log=False,
         lifespan="off",

@@ -61,8 +61,10 @@ class Schedule:
             except Exception:
                 log.exception("a scheduling tick failed; it is tried again")
                 pause = RETRY_S
+            # Not wait_for: when both happen at once, it would swallow the cancellation that ends this loop.
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(changed.wait(), pause)
+                async with asyncio.timeout(pause):
+                    await changed.wait()
 
     async def tick(self, now: datetime) -> None:
         """Load, think, apply."""

@@ -1,0 +1,104 @@
+"""The whole server in this process, on a fake engine and a real SQLite store, behind an in-process HTTP client."""
+
+import asyncio
+import contextlib
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from danlu.api.desk import Desk
+from danlu.api.server import make_app
+from danlu.engines.fake import FakeEngine
+from danlu.engines.logfiles import LogFiles
+from danlu.loops.launching import Launcher
+from danlu.loops.schedule import Schedule
+from danlu.provision.folders import log_path_of
+from danlu.store.book import Book
+from danlu.store.sql import SqlStore
+from tests.builders import node
+
+BASE = "/api/v1"
+
+
+@dataclass
+class Rig:
+    desk: Desk
+    engine: FakeEngine
+    schedule: Schedule
+    stops: list[bool] = field(default_factory=list)
+
+    def client(self, uid: int | None = None, token: str = "") -> httpx.AsyncClient:
+        """Somebody who comes through the Unix socket as `uid`, or over the network with a token."""
+        address = (f"uid:{uid}", 0) if uid is not None else ("203.0.113.7", 4711)
+        return httpx.AsyncClient(
+            transport=httpx.ASGITransport(make_app(self.desk), client=address),
+            base_url=f"http://danlu{BASE}",
+            headers={"Authorization": f"Bearer {token}"} if token else {},
+        )
+
+    def write_log(self, run_id: str, data: bytes) -> None:
+        path = log_path_of(self.desk.state_dir, run_id)
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with open(path, "ab") as log:
+            log.write(data)
+
+    async def until(self, ready: Callable[[], Any], seconds: float = 20) -> None:
+        async with asyncio.timeout(seconds):
+            while not ready():
+                await asyncio.sleep(0.002)
+
+    async def state(self, client: httpx.AsyncClient, ref: str, wanted: str) -> dict[str, Any]:
+        """The job once it is in this state."""
+        async with asyncio.timeout(20):
+            while True:
+                job: dict[str, Any] = (await client.get(f"/jobs/{ref}")).json()
+                if job["state"] == wanted:
+                    return job
+                await asyncio.sleep(0.002)
+
+
+@contextlib.asynccontextmanager
+async def rig(folder: Path, **node_options: Any) -> AsyncIterator[Rig]:
+    desk_node = node("desk", **({"gpus": 2, "cpus": 4} | node_options))
+    store = SqlStore(f"sqlite:///{folder}/danlu.db")
+    book = Book(store, await store.open())
+    engine = FakeEngine((desk_node,))
+    files = LogFiles()
+    launcher = Launcher(store, str(folder), as_submitter=False, shards_per_gpu=64, grace=timedelta(seconds=30))
+    schedule = Schedule(book, engine, (desk_node,), launcher, timedelta(seconds=30))
+    await engine.open(book.changed.set)
+    loop = asyncio.create_task(schedule.run())
+    stops: list[bool] = []
+    desk = Desk(
+        book=book,
+        engine=engine,
+        files=files,
+        outlook=schedule.outlook,
+        nodes=(desk_node,),
+        state_dir=str(folder),
+        addresses=("unix:///test",),
+        trouble=lambda: schedule.trouble,
+        stop_server=lambda: stops.append(True),
+    )
+    try:
+        yield Rig(desk, engine, schedule, stops)
+    finally:
+        loop.cancel()
+        await asyncio.gather(loop, return_exceptions=True)
+        files.close()
+        await store.close()
+
+
+def on_rig(scenario: Callable[[Rig], Awaitable[None]], folder: Path, **node_options: Any) -> None:
+    """Run a scenario to its end."""
+
+    async def play() -> None:
+        async with rig(folder, **node_options) as made:
+            await scenario(made)
+
+    asyncio.run(play())
