@@ -24,6 +24,7 @@ class PostgresDatabase:
         connect = {
             "connect_timeout": max(2, seconds),
             "application_name": self._holder,
+            "client_encoding": "utf8",
             # A machine that vanished is noticed in seconds and not in a quarter of an hour.
             "keepalives_idle": seconds,
             "keepalives_interval": 1,

@@ -1,0 +1,192 @@
+"""Migrations make exactly the tables that the code believes in, and strange databases are refused."""
+
+import os
+import sqlite3
+import stat
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from alembic.autogenerate import compare_metadata
+from alembic.config import Config
+from alembic.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from sqlalchemy import create_engine, text
+from tests.contract.store_tools import KINDS, fresh_url, opened
+from tests.postgres import postgres_server
+
+import danlu.store.migrations
+from danlu.errors import DanluError, Invalid, Refused, StoreDown
+from danlu.store import tables
+from danlu.store.sql import SqlStore
+
+
+@pytest.fixture(params=KINDS)
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    return fresh_url(request.param, tmp_path)
+
+
+def driver(url: str) -> str:
+    return url.replace("postgresql://", "postgresql+psycopg://")
+
+
+def change(url: str, sql: str) -> None:
+    engine = create_engine(driver(url))
+    with engine.begin() as connection:
+        connection.execute(text(sql))
+    engine.dispose()
+
+
+def refusal(url: str) -> DanluError:
+    with pytest.raises(DanluError) as refused, opened(url):
+        pass
+    assert refused.value.hint
+    return refused.value
+
+
+def test_the_migrated_schema_is_the_one_in_tables(url: str) -> None:
+    with opened(url):
+        pass
+    engine = create_engine(driver(url))
+    with engine.connect() as connection:
+        options = {"compare_type": True, "compare_server_default": True}
+        found: list[Any] = compare_metadata(MigrationContext.configure(connection, opts=options), tables.metadata)
+        kind = connection.dialect.name
+        indexes = "pg_indexes WHERE schemaname = 'public'" if kind == "postgresql" else "sqlite_master WHERE sql > ''"
+        sql = " ".join(
+            connection.execute(text(f"SELECT {'indexdef' if kind == 'postgresql' else 'sql'} FROM {indexes}")).scalars()
+        )
+    engine.dispose()
+    assert found == []
+    assert sql.count("IS NOT NULL") == 4  # which Alembic does not compare
+
+
+def test_the_newest_migration_is_the_one_the_code_expects() -> None:
+    config = Config()
+    config.set_main_option("script_location", str(Path(danlu.store.migrations.__file__).parent))
+    assert ScriptDirectory.from_config(config).get_current_head() == tables.SCHEMA
+
+
+def test_a_newer_schema_is_refused(url: str) -> None:
+    with opened(url):
+        pass
+    change(url, "UPDATE alembic_version SET version_num = '9999'")
+    error = refusal(url)
+    assert isinstance(error, Refused)
+    assert "9999" in error.text
+    change(url, f"UPDATE alembic_version SET version_num = '{tables.SCHEMA}'")
+    with opened(url):
+        pass
+
+
+def test_tables_of_somebody_else_are_left_alone(url: str) -> None:
+    change(url, "CREATE TABLE jobs (x INTEGER)")
+    error = refusal(url)
+    assert isinstance(error, Refused)
+    assert "jobs" in error.text
+
+
+def test_a_migration_that_fails_leaves_nothing_behind(url: str) -> None:
+    # In the way of the last index, when everything else has been made.
+    change(url, "CREATE TABLE tokens_by_digest (x INTEGER)")
+    refusal(url)
+    change(url, "DROP TABLE tokens_by_digest")
+    with opened(url):
+        pass
+
+
+def test_no_database_at_all_is_said_so(tmp_path: Path) -> None:
+    path = tmp_path / "danlu.db"
+    path.write_bytes(b"This is a letter and not a database. " * 100)
+    error = refusal(f"sqlite:///{path}")
+    assert str(path) in error.text
+    assert "damaged" in error.text
+
+
+def test_a_damaged_database_is_said_so(tmp_path: Path) -> None:
+    path = tmp_path / "danlu.db"
+    with opened(f"sqlite:///{path}"):
+        pass
+    with path.open("r+b") as file:
+        file.seek(100)
+        file.write(os.urandom(8000))
+    error = refusal(f"sqlite:///{path}")
+    assert str(path) in error.text
+
+
+def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
+    error = refusal(f"sqlite:///{tmp_path}/none/danlu.db")
+    assert isinstance(error, StoreDown)
+    assert "No such file" in error.text
+
+
+@pytest.mark.parametrize(
+    "url", ["sqlite://", "sqlite:///:memory:", "mysql://x/y", "nonsense", "postgresql://u:secret@h:x/y"]
+)
+def test_urls_that_make_no_sense(url: str) -> None:
+    with pytest.raises(Invalid) as invalid:
+        SqlStore(url)
+    assert invalid.value.hint
+    assert "secret" not in invalid.value.text + invalid.value.hint
+
+
+def test_only_the_owner_may_read_it(tmp_path: Path) -> None:
+    path = tmp_path / "danlu.db"
+    path.touch(mode=0o666)
+    with opened(f"sqlite:///{path}"):
+        modes = {file.name: stat.S_IMODE(file.stat().st_mode) for file in tmp_path.glob("danlu.db*")}
+    assert modes == dict.fromkeys(["danlu.db", "danlu.db-wal", "danlu.db-shm", "danlu.db.lock"], 0o600)
+
+
+def test_writes_are_durable_by_settings(tmp_path: Path) -> None:
+    with opened(f"sqlite:///{tmp_path}/danlu.db") as (store, _):
+        connection = store._writer._connection  # type: ignore[union-attr]
+        assert connection is not None
+        asked = {
+            name: connection.exec_driver_sql(f"PRAGMA {name}").scalar() for name in ("journal_mode", "synchronous")
+        }
+        connection.rollback()
+    assert asked == {"journal_mode": "wal", "synchronous": 2}
+
+
+def test_another_encoding_is_refused() -> None:
+    error = refusal(postgres_server().fresh_url("SQL_ASCII"))
+    assert isinstance(error, Refused)
+    assert "UTF8" in error.text
+
+
+def test_without_the_driver_the_way_to_get_it_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("danlu.store.postgres.find_spec", lambda _name: None)
+    with pytest.raises(Invalid) as invalid:
+        SqlStore("postgresql://u:secret@h/y")
+    assert "pip install 'danlu[postgres]'" in invalid.value.hint
+
+
+def test_a_server_that_does_not_answer_keeps_the_password() -> None:
+    with pytest.raises(StoreDown) as down, opened("postgresql://u:secret@127.0.0.1:1/y"):
+        pass
+    assert "127.0.0.1:1" in down.value.text
+    assert "secret" not in f"{down.value.text}{down.value.hint}{down.value.__cause__}"
+
+
+def test_a_current_schema_needs_neither_alembic_nor_psycopg(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/danlu.db"
+    with opened(url):
+        pass
+    code = f"""
+import asyncio, sys
+from danlu.store.sql import SqlStore
+asyncio.run(SqlStore({url!r}).open())
+print(sorted({{"alembic", "psycopg", "mako", "sqlalchemy.orm"}} & sys.modules.keys()))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
+
+
+def test_sqlite_agrees_that_the_file_is_sound(tmp_path: Path) -> None:
+    with opened(f"sqlite:///{tmp_path}/danlu.db"):
+        pass
+    with sqlite3.connect(tmp_path / "danlu.db") as raw:
+        assert raw.execute("PRAGMA integrity_check").fetchone() == ("ok",)
