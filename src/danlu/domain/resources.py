@@ -7,7 +7,7 @@ from danlu.errors import Invalid
 
 SHARDS_PER_GPU = 64
 
-_VENDOR_WORDS = frozenset({"nvidia", "geforce", "tesla", "quadro", "amd", "instinct"})
+_VENDOR_WORDS = frozenset({"nvidia", "geforce", "tesla", "quadro", "amd", "instinct", "radeon"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,16 +68,23 @@ def squeeze(model: str) -> str:
 
 
 def forms_of_model(model: str) -> frozenset[str]:
-    """Every squeezed form that asks for this model: `RTX 3090` answers to rtx3090, 3090, geforcertx3090…"""
+    """Every squeezed form that asks for this model: `RTX 3090` answers to rtx3090, 3090, geforcertx3090…
+
+    `A100-SXM4-80GB` also to a100, a100sxm4 and a10080gb; but `RTX 3080 Ti` not to rtx3080, which is another card.
+    """
     words = [word for word in re.split(r"[^a-z0-9]+", model.casefold()) if word]
     forms = {squeeze(model)}
     while words and words[0] in _VENDOR_WORDS:
         words = words[1:]
         forms.add("".join(words))
+    if words[-1:] == ["generation"]:
+        words = words[:-1]
+        forms.add("".join(words))
     if words:
         forms.add("".join(words).removeprefix("rtx").removeprefix("gtx"))
         if re.search(r"\d", words[0]) and re.search(r"[a-z]", words[0]):
             forms.add(words[0])
+            forms.update(words[0] + word for word in words[1:])
     forms.discard("")
     return frozenset(forms)
 

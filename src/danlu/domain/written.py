@@ -1,5 +1,6 @@
 """Asks as people write them (`RTX3090:2`, `16G`, `1-02:00:00`, `1-10%2`, `USR1@300`), read into data."""
 
+import math
 import re
 import signal
 from dataclasses import dataclass
@@ -43,7 +44,12 @@ def parse_gpus(text: str | int) -> tuple[str | None, int]:
     model, colon, count = written.rpartition(":")
     if not colon:
         model, count = written, "1"
-    if not re.fullmatch(r"\d{1,6}", count) or not re.search(r"[A-Za-z]|\d{3}", model):
+    # A bare number of more digits is a slip of the finger, not a model.
+    if (
+        not re.fullmatch(r"\d{1,6}", count)
+        or not re.fullmatch(r"[^:]*([A-Za-z]|\d{3})[^:]*", model)
+        or written.isdigit()
+    ):
         raise Invalid(f"--gpus takes N or MODEL:N, not `{text}`", "for example `--gpus 2` or `--gpus RTX3090:2`")
     return model, int(count)
 
@@ -53,8 +59,8 @@ def parse_memory_mib(text: str | int) -> int:
     match = re.fullmatch(r"(\d{1,9}(?:\.\d{1,6})?)\s*([kmgt]?)(?:i?b)?", str(text).strip().casefold())
     if not match:
         raise Invalid(f"--mem takes a size such as 16G or 512M, not `{text}`", "a plain number is MiB")
-    mib = float(match[1]) * _UNITS_MIB[match[2]]
-    return max(int(mib), 1) if mib else 0
+    # Rounded up: a job must not be stopped for using what it asked for.
+    return math.ceil(float(match[1]) * _UNITS_MIB[match[2]])
 
 
 def parse_duration(text: str | int, what: str = "--time") -> timedelta:
