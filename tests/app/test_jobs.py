@@ -3,6 +3,7 @@
 import asyncio
 import json
 import struct
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -342,7 +343,7 @@ def test_a_follower_stays_through_waiting_and_retries(tmp_path: Path) -> None:
         await asyncio.sleep(0.05)
         rig.engine.finish(f"{holder}.1")
         for attempt, code in ((1, 1), (2, 0)):
-            await rig.until(lambda attempt=attempt: run_of(rig, job, attempt))
+            await rig.until(partial(run_of, rig, job, attempt))
             rig.write_log(f"{job}.{attempt}", b"attempt %d\n" % attempt)
             await asyncio.sleep(0.05)
             rig.engine.finish(f"{job}.{attempt}", code)

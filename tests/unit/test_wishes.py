@@ -62,6 +62,8 @@ def test_changing_to_shards_lets_go_of_whole_cards() -> None:
         (("/usr/bin/python3", "train.py"), "train.py"),
         (("./run.sh",), "run.sh"),
         (("sh", "-c", "echo a\necho b"), "sh"),
+        (("bash", "-c", "curl -H token:s3cret"), "bash"),
+        (("echo", "s3cret"), "echo"),
         (("\udcff",), "job"),
     ],
 )

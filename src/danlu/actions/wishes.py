@@ -1,5 +1,6 @@
 """What was asked, as it was written, turned into a job's spec and back."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from datetime import timedelta
@@ -43,6 +44,7 @@ class Wish:
     environ: Mapping[str, str] | None = None
 
 
+_RUNNERS = ("python", "bash", "sh", "torchrun", "accelerate", "deepspeed")
 WISH_NAMES = tuple(f.name for f in fields(Wish))
 
 
@@ -108,12 +110,14 @@ def changed_wish(wish: Wish, changes: Mapping[str, Any]) -> Wish:
 
 
 def default_name(command: tuple[str, ...]) -> str:
-    """`python train.py --lr 1` -> train.py: the first word that says what it is."""
-    words = [word for word in command if not word.startswith("-")]
-    first = words[0].rpartition("/")[2] if words else "job"
-    if first.startswith(("python", "bash", "sh", "torchrun", "uv")) and len(words) > 1 and "\n" not in words[1]:
-        first = words[1].rpartition("/")[2]
-    printable = "".join(c for c in first if c.isprintable())
+    """`python train.py --lr 1` -> train.py: the program or script, never its arguments.
+    Names are seen by people who may not see commands."""
+    program = command[0].rpartition("/")[2] if command else ""
+    if program.startswith(_RUNNERS):
+        script = next((word for word in command[1:] if not word.startswith("-")), "")
+        if script and "-c" not in command and re.fullmatch(r"[\w./+@-]+", script):
+            program = script.rpartition("/")[2] or script
+    printable = "".join(letter for letter in program if letter.isprintable())
     return printable[:60] or "job"
 
 

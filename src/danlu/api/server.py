@@ -2,7 +2,7 @@
 
 import logging
 
-from fastapi import APIRouter, FastAPI
+from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -18,15 +18,14 @@ from danlu.errors import DanluError, Invalid, NotFound
 log = logging.getLogger(__name__)
 
 BASE = "/api/v1"
+ROUTERS = tuple(part.router for part in (jobs, streams, exec_routes, snapshots, server_routes))
 
 
 def make_app(desk: Desk) -> FastAPI:
     app = FastAPI(title="Danlu", version=__version__, openapi_url=f"{BASE}/openapi.json", docs_url=None, redoc_url=None)
     app.state.desk = desk
-    base = APIRouter(prefix=BASE)
-    for room in (jobs, streams, exec_routes, snapshots, server_routes):
-        base.include_router(room.router)
-    app.include_router(base)
+    for router in ROUTERS:
+        app.include_router(router, prefix=BASE)
     app.add_exception_handler(DanluError, _danlu_error)
     app.add_exception_handler(RequestValidationError, _bad_request)
     app.add_exception_handler(HTTPException, _http_error)
