@@ -66,26 +66,33 @@ async def follow_to_end(
     seen: Job | None = None
     try:
         while True:
-            # The look at the job comes before the look at the log: a job that has ended writes no more.
-            job = book.live.jobs.get(job.id) or await book.store.get(job.id) or job
-            if seen is None or job.version != seen.version:
-                if seen is not None and job.run_id != seen.run_id and growing is not None:
-                    growing.close()
-                    growing, offset = None, 0
-                seen = job
-                if not job.state.is_ended:
+            # The look at the job comes before the look at the log: a run that is over writes no more.
+            current = book.live.jobs.get(job.id) or await book.store.get(job.id)
+            if current is None:
+                return  # it ended and was removed
+            if seen is None or current.version != seen.version:
+                if not current.state.is_ended:
                     bell.ring_on(book.live.watch(job.id))
-                    yield JobSeen(job, offset)
-            if growing is None and job.state is not JobState.QUEUED:
-                growing = _open(files, log_path_of(state_dir, job.run_id))
+                if seen is None or current.run_id == seen.run_id:
+                    seen = current
+                    if not current.state.is_ended:
+                        yield JobSeen(current, offset)
+            if growing is None and (seen.state is not JobState.QUEUED or current.run_id != seen.run_id):
+                growing = _open(files, log_path_of(state_dir, seen.run_id))
             if growing is not None:
                 bell.ring_on(growing.growth())
                 if data := await growing.read(offset):
                     offset += len(data)
                     yield LogBytes(data)
                     continue
-            if job.state.is_ended:
-                yield JobSeen(job, offset)
+            if current.run_id != seen.run_id:
+                # The log of the run before is read to its end; on with the next attempt.
+                if growing is not None:
+                    growing.close()
+                growing, seen, offset = None, None, 0
+                continue
+            if current.state.is_ended:
+                yield JobSeen(current, offset)
                 return
             if not await bell.heard():
                 yield StillHere()
