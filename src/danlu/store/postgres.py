@@ -1,5 +1,6 @@
 """PostgreSQL through psycopg 3, which is only imported if it is asked for."""
 
+import time
 from datetime import timedelta
 from importlib.util import find_spec
 
@@ -12,6 +13,7 @@ from danlu.store.database import holder, read_next_seq, told_alike
 
 # Any number that no other program on the same database uses: "danlu".
 _LEASE = 0x64616E6C75
+_LEASE_WAIT_S = 1.0
 
 
 class PostgresDatabase:
@@ -65,14 +67,18 @@ class PostgresDatabase:
         return connection
 
     def _take_lease(self, connection: Connection) -> None:
-        for _ in range(50):
+        """Waits a moment: the server sees the end of a process that held it some milliseconds later."""
+        until = time.monotonic() + _LEASE_WAIT_S
+        while True:
             if connection.exec_driver_sql("SELECT pg_try_advisory_lock(%s)", (_LEASE,)).scalar():
                 return
             pid, other = connection.exec_driver_sql(_WHO_HOLDS, (_LEASE >> 32, _LEASE & 0xFFFFFFFF)).first() or (0, "")
-            if other != self._holder:
+            if other == self._holder:
+                # Our own session from before the connection broke, which the server has not noticed yet.
+                connection.exec_driver_sql("SELECT pg_terminate_backend(%s, 100)", (pid,))
+            if time.monotonic() > until:
                 break
-            # Our own session from before the connection broke, which the server has not noticed yet.
-            connection.exec_driver_sql("SELECT pg_terminate_backend(%s, 100)", (pid,))
+            time.sleep(0.03)
         raise Refused(
             f"the database {self._place()} is in use by `{other or 'another server'}` (program, machine, process)",
             "stop that server first, or give this one another database",
