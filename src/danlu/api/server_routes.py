@@ -19,6 +19,7 @@ router = APIRouter(default_response_class=Json)
 async def status(desk: TheDesk, actor: TheActor) -> Response:
     demand(actor, "server.status", actor.name, "the status")
     trouble = desk.trouble()
+    nodes = [node_out(view) for view in views.node_views(desk.book, desk.nodes)]
     return Json(
         {
             "version": __version__,
@@ -32,13 +33,14 @@ async def status(desk: TheDesk, actor: TheActor) -> Response:
             "role": actor.role,
             "trouble": trouble.text if trouble else None,
             "jobs": counts_out(desk.book.live.counts()),
-            "nodes": [node_out(view) for view in views.node_views(desk.book, desk.nodes)],
+            "nodes": nodes,
+            "cards": [{"node": node["name"], **card} for node in nodes for card in node["gpus"]],
         }
     )
 
 
 @router.get("/nodes")
-async def nodes(desk: TheDesk, actor: TheActor) -> Response:
+async def list_nodes(desk: TheDesk, actor: TheActor) -> Response:
     demand(actor, "node.list", actor.name, "the list of nodes")
     return Json({"items": [node_out(view) for view in views.node_views(desk.book, desk.nodes)]})
 
