@@ -26,7 +26,7 @@ class Book:
         self._fleet = fleet
         self._lanes: dict[Cards, list[Step]] = {}
         self._starts: dict[str, float] = {}
-        self._rough: dict[tuple[int | str | float | None, ...], float] = {}
+        self._rough: dict[tuple[int | str | None, ...], float] = {}
         self.pending: list[Waiting] = []
         self.open = EXACT_PROMISES
 
@@ -59,15 +59,17 @@ class Book:
 
     def _rough_start(self, waiting: Waiting) -> float:
         """When a run of about this size fits beside all promises."""
-        ask, limit = waiting.ask, seconds_of(waiting.time_limit)
-        cpus, memory, shards = _floor(ask.cpus), _floor(ask.memory_mib), _floor(ask.shards)
-        lasts = float(_floor(int(limit))) if limit < FAR else limit
+        ask, limit = waiting.ask, waiting.time_limit
+        cpus, memory, shards = ask.cpus.bit_length(), ask.memory_mib.bit_length(), ask.shards.bit_length()
+        lasts = None if limit is None else int(limit.total_seconds()).bit_length()
         key = (ask.gpus, ask.gpu_model, shards, cpus, memory, lasts)
-        if key not in self._rough:
-            rough = Ask(ask.gpus, ask.gpu_model, shards, cpus, memory)
-            promise = self._foreseeable(self._fleet.want(rough, lasts))
-            self._rough[key] = promise[0].at if promise else NEVER
-        return self._rough[key]
+        seconds = self._rough.get(key)
+        if seconds is None:
+            rough = Ask(ask.gpus, ask.gpu_model, _least(shards), _least(cpus), _least(memory))
+            want = self._fleet.want(rough, NEVER if lasts is None else _least(lasts))
+            promise = self._foreseeable(want)
+            seconds = self._rough[key] = promise[0].at if promise else NEVER
+        return seconds
 
     def _unroll(self) -> None:
         for node in self._fleet.nodes.values():
@@ -89,9 +91,9 @@ class Book:
         return [lane for cards, lane in self._lanes.items() if any(model in cards.by_model for model in want.models)]
 
 
-def _floor(amount: int) -> int:
-    """The power of two at or below, so that similar asks share one rough estimate."""
-    return 1 << amount.bit_length() - 1 if amount > 0 else 0
+def _least(bits: int) -> int:
+    """The smallest number of so many bits: numbers of the same length share one rough estimate."""
+    return 1 << bits - 1 if bits else 0
 
 
 def _first_fit(lane: list[Step], want: Want, best: Promise | None) -> Promise | None:

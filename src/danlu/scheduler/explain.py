@@ -21,19 +21,20 @@ class Supply:
 
     def __init__(self, fleet: Fleet, ask: Ask) -> None:
         self.needs_cards = bool(ask.gpus or ask.shards)
-        models = fitting_models(fleet.models, ask.gpu_model)
-        nodes = list(fleet.nodes.values())
-        able = nodes
-        if ask.gpus:
-            counts = [node.free_cards(models) for node in nodes]
+        nodes = able = list(fleet.nodes.values())
+        if self.needs_cards:
+            models = fitting_models(fleet.models, ask.gpu_model)
+            able, counts = [], []
+            kinds = {cards: cards.count(models) for cards in fleet.kinds}
+            nodes = [node for node in nodes if kinds[node.cards]]
+            for node in nodes:
+                count = node.free_cards(models) if ask.gpus else node.free_shards(models)
+                counts.append(count)
+                if count >= (ask.gpus or ask.shards):
+                    able.append(node)
             self.most, self.free = max(counts, default=0), sum(counts)
-            self.total = sum(node.cards.count(models) for node in nodes)
-            self.hosts = sum(node.cards.count(models) > 0 for node in nodes)
-            able = [node for node, count in zip(nodes, counts, strict=True) if count >= ask.gpus]
-        elif ask.shards:
-            counts = [node.free_shards(models) for node in nodes]
-            self.most = max(counts, default=0)
-            able = [node for node, count in zip(nodes, counts, strict=True) if count >= ask.shards]
+            self.total = sum(kinds[node.cards] for node in nodes)
+            self.hosts = len(nodes)
         self.frontier = _largest(able)
 
     @property

@@ -85,7 +85,7 @@ class FreeNode:
         self.endless_cpus = 0  # held by runs without a time limit
         self.endless_memory = 0
         self.pins: list[Pin] = []
-        self.homes: list[dict[int, FreeNode]] = []  # where Fleet keeps it
+        self.homes: list[dict[int, dict[int, FreeNode]]] = []  # the shelves where Fleet keeps it
         self.steps: list[Step] = []
         self.lane: list[Step] = []  # the steps of all nodes with the same cards
 
@@ -145,12 +145,13 @@ class FreeNode:
         return self.cards.shards_of[index] if self.busy.get(index, 0.0) <= at else 0
 
     def free_cards(self, models: Iterable[str]) -> int:
-        return sum(len(self.free.get(model, ())) for model in models)
+        return sum([len(self.free.get(model, ())) for model in models])
 
     def free_shards(self, models: Iterable[str]) -> int:
         """The shards free on the freest card."""
-        by_model = self.cards.by_model
-        return max((self.shard_room(index) for model in models for index in by_model.get(model, ())), default=0)
+        model_of, shards_of = self.cards.model_of, self.cards.shards_of
+        fresh = [shards_of[index] for model in models for index in self.free.get(model, ())]
+        return max(fresh + [self.shard_room(index) for index in self.shares if model_of[index] in models], default=0)
 
     # Later: steps and pins.
 

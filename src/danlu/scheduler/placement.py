@@ -67,25 +67,39 @@ class Fleet:
         for model, free in node.free.items():
             if free:
                 total += len(free)
-                homes.append(shelves.setdefault((model, len(free)), {}).setdefault(cpus, {}))
-        homes.append(shelves.setdefault((None, total), {}).setdefault(cpus, {}))
+                homes.append(shelves.setdefault((model, len(free)), {}))
+        homes.append(shelves.setdefault((None, total), {}))
         order = node.order
-        for home in homes:
-            home[order] = node
+        for by_cpus in homes:
+            by_cpus.setdefault(cpus, {})[order] = node
+
+    def _unshelve(self, node: FreeNode) -> None:
+        order, cpus = node.order, node.cpus
+        for by_cpus in node.homes:
+            nodes = by_cpus[cpus]
+            del nodes[order]
+            if not nodes:
+                del by_cpus[cpus]
 
     def _shelve_shared(self, node: FreeNode, index: int) -> None:
         room = node.shard_room(index)
         if room > 0:
             self._shared.setdefault((node.cards.model_of[index], room), {})[node.order, index] = node
 
+    def _unshelve_shared(self, node: FreeNode, index: int) -> None:
+        key = (node.cards.model_of[index], node.shard_room(index))
+        cards = self._shared[key]
+        del cards[node.order, index]
+        if not cards:
+            del self._shared[key]
+
     def take(self, spot: Spot, want: Want) -> Seat:
         """Give the spot away."""
         node, taken = spot
         cards, shared = taken
-        for home in node.homes:
-            del home[node.order]
+        self._unshelve(node)
         if shared is not None and shared in node.shares:
-            del self._shared[node.cards.model_of[shared], node.shard_room(shared)][node.order, shared]
+            self._unshelve_shared(node, shared)
         node.take(want, taken)
         self._shelve(node)
         if shared is None:
@@ -160,14 +174,12 @@ class Fleet:
         """Is there no node with enough free cards, whatever its CPUs and memory?"""
         if not want.gpus and not want.shards:
             return False
-        for count in range(want.gpus or 1, self.most_cards + 1):
-            for model in want.models:
-                if any(self._shelves.get((model, count), {}).values()):
-                    return False
+        shelves = self._shelves
+        counts = range(want.gpus or 1, self.most_cards + 1)
+        if any(shelves.get((model, count)) for count in counts for model in want.models):
+            return False
         if want.shards:
-            return not any(
-                cards and room >= want.shards and model in want.models for (model, room), cards in self._shared.items()
-            )
+            return not any(room >= want.shards and model in want.models for model, room in self._shared)
         return not any(node.free_cards(want.models) >= want.gpus for node in self._mixed)
 
 
