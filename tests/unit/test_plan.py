@@ -344,6 +344,26 @@ class TestBackfill:
         made = plan(snapshot(*nodes, *held, waiting("big", gpus=4), waiting("a", gpus=1, count=9)))
         assert sorted(start.seat.node for start in made.starts) == ["n1", "n1", "n3", "n3"]
 
+    def test_a_far_promise_holds_on_to_the_cards_that_are_free(self) -> None:
+        held = [holding(f"h{i}", gpus=(i,)) for i in (0, 1)]
+        made = plan(snapshot(*held, waiting("big", gpus=3), waiting("small", gpus=1)))
+        assert made.starts == ()
+        assert made.waits["small"].reason.code == "behind"
+
+    def test_a_far_promise_of_shards_goes_to_the_card_with_the_most_room(self) -> None:
+        held = (holding("h1", shared_gpu=0, shards=60), holding("h2", shared_gpu=1, shards=30))
+        made = plan(snapshot(node(gpus=2), *held, waiting("big", shards=48), waiting("small", shards=4, count=9)))
+        assert [start.seat.shared_gpu for start in made.starts] == [0]
+
+    def test_a_card_of_which_shards_are_promised_is_not_given_away_whole(self) -> None:
+        held = (holding("h", cpus=8, minutes=60), holding("g", gpus=(0,)))
+        made = plan(
+            snapshot(node(gpus=2, cpus=10), held[0], held[1], waiting("a", shards=8, cpus=2), waiting("b", gpus=1))
+        )
+        assert made.starts == ()
+        assert made.waits["a"].estimated_at == after(60)
+        assert made.waits["b"].reason.text == "would fit now, but would delay a, which was before it"
+
     def test_shards_are_promised_too(self) -> None:
         held = holding("h", shared_gpu=0, shards=40, minutes=60)
         made = plan(snapshot(node(gpus=1), held, waiting("a", shards=64, minutes=5), waiting("b", shards=8)))
