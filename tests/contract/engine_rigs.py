@@ -72,7 +72,10 @@ class BaseRig:
         return launch.handle
 
     async def observe(self, handle: Handle) -> Observation:
-        seen: Observation = (await self.engine.observe([handle]))[handle]
+        """What the engine says, once it says something: a start may still be on its way."""
+        async with asyncio.timeout(LIMIT_SECONDS):
+            while (seen := (await self.engine.observe([handle])).get(handle)) is None:
+                await asyncio.sleep(0.005)
         return seen
 
     async def ended(self, handle: Handle) -> Observation:

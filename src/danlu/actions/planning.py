@@ -33,7 +33,7 @@ class Outlook:
             if job.id not in over:
                 held = self._holding.get(job.id)
                 if held is None or held[0] != job.version:
-                    held = (job.version, holding_of(job))
+                    held = (job.version, holding_of(job, now))
                 holding[job.id] = held
         self._waiting, self._holding = waiting, holding
         entries = [entry for _, entry in waiting.values()]
@@ -59,11 +59,11 @@ def waiting_of(live: Live, group: Group, freed: int = 0) -> Waiting:
     )
 
 
-def holding_of(job: Job) -> Holding:
+def holding_of(job: Job, now: datetime) -> Holding:
+    """A run on its seat; one that is only being started has all its time before it."""
     assert job.seat is not None
     limit = job.spec.time_limit
-    ends_at = job.started_at + limit if job.started_at and limit else None
-    return Holding(job.id, job.seat, ends_at)
+    return Holding(job.id, job.seat, (job.started_at or now) + limit if limit else None)
 
 
 def _blocked(live: Live, group: Group) -> Reason:

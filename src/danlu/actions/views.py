@@ -68,7 +68,7 @@ async def why(book: Book, nodes: Sequence[Node], actor: Actor, ref: str, *, now:
     wait = made.waits.get(job.group)
     if wait is None:
         return Why(job, Reason("starting", "starts right now"), None, now, ())
-    holders = tuple(holder_of(held) for held in book.live.holding() if _is_in_the_way(held, job))
+    holders = tuple(holder_of(held, now) for held in book.live.holding() if _is_in_the_way(held, job))
     return Why(job, wait.reason, wait.place, wait.estimated_at, holders)
 
 
@@ -85,23 +85,23 @@ def dry_run(book: Book, nodes: Sequence[Node], wish: Wish, *, now: datetime) -> 
     return seat_now(Outlook().snapshot(book.live, nodes, now), entry)
 
 
-def node_views(book: Book, nodes: Sequence[Node]) -> list[NodeView]:
+def node_views(book: Book, nodes: Sequence[Node], *, now: datetime) -> list[NodeView]:
     """Each node with what is free and who holds each card."""
     held: dict[str, list[Job]] = {}
     for job in book.live.holding():
         if job.seat:
             held.setdefault(job.seat.node, []).append(job)
-    return [_node_view(node, held.get(node.name, [])) for node in nodes]
+    return [_node_view(node, held.get(node.name, []), now) for node in nodes]
 
 
-def holder_of(job: Job) -> Holder:
-    holding = holding_of(job)
+def holder_of(job: Job, now: datetime) -> Holder:
+    holding = holding_of(job, now)
     seat = holding.seat
     gpus = seat.gpus if seat.shared_gpu is None else (seat.shared_gpu,)
     return Holder(job.id, job.user, seat.node, gpus, seat.shards, holding.ends_at)
 
 
-def _node_view(node: Node, jobs: Sequence[Job]) -> NodeView:
+def _node_view(node: Node, jobs: Sequence[Job], now: datetime) -> NodeView:
     seats = [job.seat for job in jobs if job.seat]
     taken: Counter[int] = Counter()
     for seat in seats:
@@ -110,7 +110,7 @@ def _node_view(node: Node, jobs: Sequence[Job]) -> NodeView:
         taken.update(dict.fromkeys(seat.gpus, 10**9))
     views = []
     for gpu in node.gpus:
-        holders = tuple(holder for job in jobs if gpu.index in (holder := holder_of(job)).gpus)
+        holders = tuple(holder for job in jobs if gpu.index in (holder := holder_of(job, now)).gpus)
         views.append(GpuView(gpu, max(0, gpu.shards - taken[gpu.index]), holders))
     return NodeView(
         node,

@@ -19,7 +19,7 @@ router = APIRouter(default_response_class=Json)
 async def status(desk: TheDesk, actor: TheActor) -> Response:
     demand(actor, "server.status", actor.name, "the status")
     trouble = desk.trouble()
-    nodes = [node_out(view) for view in views.node_views(desk.book, desk.nodes)]
+    nodes = [node_out(view) for view in views.node_views(desk.book, desk.nodes, now=datetime.now(UTC))]
     return Json(
         {
             "version": __version__,
@@ -42,7 +42,7 @@ async def status(desk: TheDesk, actor: TheActor) -> Response:
 @router.get("/nodes")
 async def list_nodes(desk: TheDesk, actor: TheActor) -> Response:
     demand(actor, "node.list", actor.name, "the list of nodes")
-    return Json({"items": [node_out(view) for view in views.node_views(desk.book, desk.nodes)]})
+    return Json({"items": [node_out(view) for view in views.node_views(desk.book, desk.nodes, now=datetime.now(UTC))]})
 
 
 @router.post("/tokens", status_code=201)

@@ -82,12 +82,16 @@ class Engine(Protocol):
         ...
 
     async def observe(self, handles: Collection[Handle]) -> Mapping[Handle, Observation]:
-        """One question for all."""
+        """One question for all. A run whose start is still on its way has no answer yet."""
         ...
 
     async def stop(self, handle: Handle, *, grace: timedelta, notice: Notice | None = None) -> None:
         """Ask a run to end: notice signal and its lead, TERM, grace, KILL of the whole tree.
         A second stop with a shorter grace hastens the first. Unknown and ended runs are fine."""
+        ...
+
+    def ended(self) -> Collection[Handle]:
+        """Runs that are over and not yet forgotten."""
         ...
 
     async def forget(self, handles: Collection[Handle]) -> None:

@@ -133,6 +133,9 @@ class FakeEngine:
             self._end(handle, Play(exit_code=143 if grace else 137, ending=Ending.STOPPED), self._clock())
             self._on_change()
 
+    def ended(self) -> Collection[Handle]:
+        return [handle for handle, seen in self._seen.items() if seen.state is RunState.ENDED]
+
     async def forget(self, handles: Collection[Handle]) -> None:
         self._check_up()
         for handle in handles:

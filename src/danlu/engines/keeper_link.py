@@ -64,6 +64,13 @@ class KeeperLink:
             self._wire.close()
         self._drop("the engine was closed")
 
+    def tell(self, messages: list[dict[str, Any]]) -> None:
+        """Send, and do not wait."""
+        self.check_up()
+        assert self._wire
+        if messages:
+            self._wire.write(b"".join(map(render_line, messages)))
+
     async def ask(self, messages: list[dict[str, Any]]) -> None:
         """Send, and wait until the keeper has done it all."""
         self.check_up()

@@ -40,6 +40,7 @@ class LocalEngine:
         self._socket = keeper_socket
         self._nodes_provider = nodes_provider
         self._seen: dict[str, Observation] = {}
+        self._on_the_way: set[str] = set()  # started, and not yet heard of
         self._on_change: Callable[[], None] = lambda: None
         options = ("--boot", self._boot, "--cgroups", cgroups, "--linger", str(linger.total_seconds()))
         self._link = KeeperLink(state_dir=state_dir, socket=keeper_socket, options=options, on_runs=self._heard)
@@ -64,14 +65,18 @@ class LocalEngine:
 
     async def start(self, launches: Sequence[Launch]) -> None:
         self._link.check_up()
-        fresh = [_asked(one) for one in launches if self._is_current(one.handle) and one.handle not in self._seen]
+        fresh = [_asked(one) for one in launches if self._is_current(one.handle) and not self._is_known(one.handle)]
         chunks = [fresh[at : at + LAUNCHES_PER_MESSAGE] for at in range(0, len(fresh), LAUNCHES_PER_MESSAGE)]
-        if chunks:
-            await self._link.ask([{"do": "start", "runs": chunk} for chunk in chunks])
+        self._on_the_way.update(one["handle"] for one in fresh)
+        # Not waited for: what the keeper made of it comes by itself, and the next start should not stand behind it.
+        self._link.tell([{"do": "start", "runs": chunk} for chunk in chunks])
 
     async def observe(self, handles: Collection[Handle]) -> Mapping[Handle, Observation]:
         self._link.check_up()
-        return {handle: self._look(handle) for handle in handles}
+        return {handle: self._look(handle) for handle in handles if handle not in self._on_the_way}
+
+    def _is_known(self, handle: Handle) -> bool:
+        return handle in self._seen or handle in self._on_the_way
 
     def _look(self, handle: Handle) -> Observation:
         return self._seen.get(handle) or (_UNKNOWN if self._is_current(handle) else _RESTARTED)
@@ -83,9 +88,12 @@ class LocalEngine:
         asked = {"do": "stop", "handle": handle, "grace": grace.total_seconds(), "notice": _notice(notice)}
         await self._link.ask([asked])
 
+    def ended(self) -> Collection[Handle]:
+        return [Handle(handle) for handle, seen in self._seen.items() if seen.state is RunState.ENDED]
+
     async def forget(self, handles: Collection[Handle]) -> None:
         gone = list(handles)
-        await self._link.ask([{"do": "forget", "handles": gone}])
+        self._link.tell([{"do": "forget", "handles": gone}])
         for handle in gone:
             if (seen := self._seen.get(handle)) and seen.state is RunState.ENDED:
                 del self._seen[handle]
@@ -107,8 +115,10 @@ class LocalEngine:
     def _heard(self, views: list[dict[str, Any]], is_all: bool) -> None:
         if is_all:
             self._seen.clear()
+            self._on_the_way.clear()
         for view in views:
             self._seen[view["handle"]] = _observation(view)
+            self._on_the_way.discard(view["handle"])
         if views or is_all:
             self._on_change()
 

@@ -43,6 +43,7 @@ class Schedule:
 
     async def run(self) -> None:
         """Tick whenever something changed, for ever."""
+        await self._forget_the_written()
         changed = self.book.changed
         while True:
             changed.clear()
@@ -65,6 +66,12 @@ class Schedule:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(pause):
                     await changed.wait()
+
+    async def _forget_the_written(self) -> None:
+        """A server that was killed after writing an end and before saying so left its engine remembering it."""
+        held = {job.handle for job in self.book.live.holding()}
+        with contextlib.suppress(Unreachable):
+            await self.engine.forget([handle for handle in self.engine.ended() if handle not in held])
 
     async def tick(self, now: datetime) -> None:
         """Load, think, apply."""
