@@ -18,7 +18,7 @@ def parse_fake_gpus(text: str, *, shards: int = SHARDS_PER_GPU) -> tuple[Gpu, ..
     """`4xRTX3090,2xGTX1080Ti` -> six pretend cards."""
     gpus: list[Gpu] = []
     for part in text.split(","):
-        match = re.fullmatch(r"\s*(?:(\d{1,3})\s*x\s*)?([A-Za-z0-9][\w .-]{0,60}?)\s*", part)
+        match = re.fullmatch(r"\s*(?:(\d{1,3})\s*x\s*)?(?!\d*x?\s*$)([A-Za-z0-9][\w .-]{0,60}?)\s*", part)
         if not match or match[1] == "0":
             raise Invalid(
                 f"pretend cards are written as 4xRTX3090,2xGTX1080Ti, not `{text}`",
@@ -29,9 +29,9 @@ def parse_fake_gpus(text: str, *, shards: int = SHARDS_PER_GPU) -> tuple[Gpu, ..
     return tuple(gpus)
 
 
-def read_gpus(*, shards: int = SHARDS_PER_GPU) -> tuple[Gpu, ...]:
+def read_gpus(*, shards: int = SHARDS_PER_GPU, signs: tuple[str, ...] = _DRIVER_SIGNS) -> tuple[Gpu, ...]:
     """The real cards of this machine. A driver that cannot be asked is told in the log and means no cards."""
-    if not any(os.path.exists(sign) for sign in _DRIVER_SIGNS):
+    if not any(os.path.exists(sign) for sign in signs):
         return ()
     import pynvml
 
