@@ -26,6 +26,7 @@ from danlu.errors import DanluError, Unreachable
 from danlu.loops.dependencies import release_all
 from danlu.loops.launching import Launcher
 from danlu.loops.schedule import Schedule
+from danlu.loops.telling import Teller
 from danlu.monitor.machine import read_node
 from danlu.store.book import Book
 from danlu.store.sql import SqlStore
@@ -106,9 +107,7 @@ async def rooms(settings: Settings, place: boot.Place, stopping: asyncio.Event) 
         memory_mib=settings.memory_mib,
     )
     store = SqlStore(settings.store.url or f"sqlite:///{place.state_dir}/danlu.db")
-    engine = LocalEngine(
-        place.state_dir, places.keeper_socket(place.state_dir), lambda: (node,), cgroups="off"
-    )
+    engine = LocalEngine(place.state_dir, places.keeper_socket(place.state_dir), lambda: (node,), cgroups="off")
     async with contextlib.AsyncExitStack() as stack:
         book = Book(store, await store.open())
         stack.push_async_callback(store.close)
@@ -123,7 +122,7 @@ async def rooms(settings: Settings, place: boot.Place, stopping: asyncio.Event) 
             shards_per_gpu=engine_settings.shards_per_gpu,
             grace=settings.grace,
         )
-        schedule = Schedule(book, engine, (node,), launcher, settings.grace)
+        schedule = Schedule(book, (node,), Teller(book, engine, launcher, settings.grace))
         await release_all(book, datetime.now(UTC))
         loop = asyncio.create_task(schedule.run())
         stack.push_async_callback(_ended, loop)

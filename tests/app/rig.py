@@ -17,6 +17,7 @@ from danlu.engines.fake import FakeEngine
 from danlu.engines.logfiles import LogFiles
 from danlu.loops.launching import Launcher
 from danlu.loops.schedule import Schedule
+from danlu.loops.telling import Teller
 from danlu.provision.folders import log_path_of
 from danlu.store.book import Book
 from danlu.store.sql import SqlStore
@@ -70,7 +71,7 @@ async def rig(folder: Path, **node_options: Any) -> AsyncIterator[Rig]:
     engine = FakeEngine((desk_node,))
     files = LogFiles()
     launcher = Launcher(store, str(folder), as_submitter=False, shards_per_gpu=64, grace=timedelta(seconds=30))
-    schedule = Schedule(book, engine, (desk_node,), launcher, timedelta(seconds=30))
+    schedule = Schedule(book, (desk_node,), Teller(book, engine, launcher, timedelta(seconds=30)))
     await engine.open(book.changed.set)
     loop = asyncio.create_task(schedule.run())
     stops: list[bool] = []

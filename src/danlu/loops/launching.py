@@ -1,6 +1,7 @@
 """From a job with a seat to all that its engine needs to start it."""
 
 import asyncio
+import contextlib
 import os
 import pwd
 from collections.abc import Mapping
@@ -39,7 +40,7 @@ class Launcher:
             await asyncio.to_thread(shelf.lay_out, spec.snapshot, workdir, owner=self._owner(job.user))
         inherited = await self._environ(spec.environ)
         log_path = log_path_of(self.state_dir, job.run_id)
-        os.makedirs(os.path.dirname(log_path), mode=0o700, exist_ok=True)
+        _make_empty(log_path)
         return Launch(
             handle=Handle(job.handle),
             run_id=job.run_id,
@@ -78,3 +79,14 @@ class Launcher:
             return None
         entry = pwd.getpwnam(user)
         return entry.pw_uid, entry.pw_gid
+
+
+def _make_empty(log_path: str) -> None:
+    """There from the start, so that who follows can watch it. Where it cannot be made, the run will say so."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+    with contextlib.suppress(OSError):
+        try:
+            os.close(os.open(log_path, flags, 0o600))
+        except FileNotFoundError:
+            os.makedirs(os.path.dirname(log_path), mode=0o700, exist_ok=True)
+            os.close(os.open(log_path, flags, 0o600))
