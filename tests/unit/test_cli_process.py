@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from websockets.utils import accept_key
+
 from tests.app.fake_server import FakeServer, Request, Talk, a_job, server_at
 
 DANLU = [sys.executable, "-m", "danlu.cli.main"]
@@ -406,7 +408,7 @@ def test_exec_carries_bytes_both_ways_and_the_exit_code(server: FakeServer, danl
     said: list[bytes] = []
 
     def shell(request: Request, talk: Talk) -> None:
-        talk.send(b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n")
+        talk.send(upgraded(request))
         said.append(receive(talk))
         while (message := receive(talk)) != b'{"eof": true}':
             said.append(message)
@@ -420,6 +422,15 @@ def test_exec_carries_bytes_both_ways_and_the_exit_code(server: FakeServer, danl
     assert (done.returncode, done.stdout, done.stderr) == (7, b"out" + b"x" * 800, b"err")
     assert json.loads(said[0])["command"] == ["cat", "-n"]
     assert said[1:] == [b"\0" + b"in" * 100]
+
+
+def upgraded(request: Request) -> bytes:
+    """The answer that makes a request a WebSocket."""
+    accept = accept_key(request.headers["sec-websocket-key"])
+    return (
+        "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+        f"Sec-WebSocket-Accept: {accept}\r\n\r\n"
+    ).encode()
 
 
 def receive(talk: Talk) -> bytes:
@@ -437,7 +448,7 @@ def test_exec_says_why_not(server: FakeServer, danlu: Danlu) -> None:
     ).encode()
 
     def shell(request: Request, talk: Talk) -> None:
-        talk.send(b"HTTP/1.1 101 Switching Protocols\r\n\r\n\x81" + bytes([len(problem)]) + problem)
+        talk.send(upgraded(request) + b"\x81" + bytes([len(problem)]) + problem)
         receive(talk)
 
     server.on("GET /jobs/a/exec", shell)

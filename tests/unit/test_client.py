@@ -8,11 +8,11 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from tests.app.fake_server import FakeServer, Request, Talk, a_job, server_at
 
 from danlu.client import Client, personal, spec
 from danlu.client.http import Address, Lost, query_of, quoted
 from danlu.errors import Forbidden, Invalid, NotFound, ServerDown, Unreachable
+from tests.app.fake_server import FakeServer, Request, Talk, a_job, server_at
 
 
 @pytest.fixture

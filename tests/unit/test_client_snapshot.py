@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.app.fake_server import FakeServer, Request, Talk, server_at
 
 from danlu.client import Client
 from danlu.errors import Refused
+from tests.app.fake_server import FakeServer, Request, Talk, server_at
 
 
 @pytest.fixture

@@ -8,10 +8,10 @@ from time import perf_counter
 from typing import Any
 
 import pytest
-from tests.builders import NOW, job
 
 from danlu.domain.job import ACTIVE, Dependency, Job, JobId, JobState, Reason
 from danlu.store.live import Live
+from tests.builders import NOW, job
 
 WHY = Reason("x", "x")
 

@@ -1,13 +1,13 @@
 from datetime import timedelta
 
 import pytest
-from tests.builders import NOW, after, holding, node, snapshot, waiting
 
 from danlu.domain.job import Reason
 from danlu.domain.resources import Ask, Seat
 from danlu.scheduler.backfill import EXACT_PROMISES
 from danlu.scheduler.plan import fits_ever, plan, seat_now
 from danlu.scheduler.snapshot import Plan, Snapshot, Wait
+from tests.builders import NOW, after, holding, node, snapshot, waiting
 
 
 def started(made: Plan) -> list[str]:

@@ -6,13 +6,13 @@ from datetime import datetime, timedelta
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.builders import NOW, after, node, snapshot, waiting
 
 from danlu.domain.job import Reason
 from danlu.domain.resources import Ask, Gpu, Node, Seat, model_fits
 from danlu.scheduler.ordering import in_order
 from danlu.scheduler.plan import fits_ever, plan, seat_now
 from danlu.scheduler.snapshot import Holding, Plan, Snapshot, Waiting
+from tests.builders import NOW, after, node, snapshot, waiting
 
 MODELS = ("RTX 3090", "A100", "H100 80GB")
 WISHES = (None, None, "RTX3090", "a100")

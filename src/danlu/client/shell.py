@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 
 from danlu.client.http import Lost, quoted
 from danlu.client.wire import error_of
@@ -15,9 +14,10 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Any
 
+    from websockets.frames import Frame
+
     from danlu.client.verbs import Client
 
-_TEXT, _BINARY, _CLOSE, _PING, _PONG = 1, 2, 8, 9, 10
 STDIN, STDOUT, STDERR = b"\x00", b"\x01", b"\x02"
 
 
@@ -34,59 +34,69 @@ class Shell:
         size: tuple[int, int] = (24, 80),
         term: str = "xterm",
     ) -> None:
-        import binascii
+        from websockets.client import ClientProtocol
+        from websockets.uri import parse_uri
 
-        headers = client.headers() | {
-            "Upgrade": "websocket",
-            "Connection": "Upgrade",
-            "Sec-WebSocket-Version": "13",
-            "Sec-WebSocket-Key": binascii.b2a_base64(os.urandom(16), newline=False).decode("ascii"),
-        }
         self._connection = client.connection()
-        answer = self._connection.exchange("GET", f"/api/v1/jobs/{quoted(ref)}/exec", headers)
-        if answer.status != 101:
-            raise error_of(answer.status, answer.body())
         self._connection.set_timeout(None)
-        self._data, self._parts = b"", b""
+        self._protocol = ClientProtocol(parse_uri(f"ws://danlu/api/v1/jobs/{quoted(ref)}/exec"), max_size=None)
+        self._parts: list[bytes] = []
+        self._is_text = False
         self.is_over, self.exit_code = False, 1
+        request = self._protocol.connect()
+        request.headers.update(client.headers())
+        self._protocol.send_request(request)
+        self._flush()
+        while self._protocol.state.name == "CONNECTING":
+            self._receive()
+            if self._protocol.handshake_exc is not None:
+                raise ServerDown("the server does not let this command in") from self._protocol.handshake_exc
+        self._early = self._frames()  # what came in one piece with the answer
         first = {"command": list(command), "tty": tty, "rows": size[0], "columns": size[1], "term": term}
-        self._send(_TEXT, json.dumps(first).encode("ascii"))
+        self._tell(first)
 
     def fileno(self) -> int:
         return self._connection.fileno()
 
     def has_arrived(self) -> bool:
-        return self._connection.has_arrived()
+        return bool(self._early) or self._connection.has_arrived()
 
     def write(self, data: bytes) -> None:
         """Give the command input; empty means: no more."""
+        if not self._is_open:
+            return  # the command has ended: nobody reads this any more
         if data:
-            self._send(_BINARY, STDIN + data)
+            self._protocol.send_binary(STDIN + data)
+            self._flush()
         else:
-            self._send(_TEXT, b'{"eof": true}')
+            self._tell({"eof": True})
 
     def resize(self, rows: int, columns: int) -> None:
-        self._send(_TEXT, json.dumps({"resize": [rows, columns]}).encode("ascii"))
+        if self._is_open:
+            self._tell({"resize": [rows, columns]})
 
     def pump(self) -> list[tuple[bytes, bytes]]:
         """Wait for the next bytes; give (STDOUT or STDERR, data) for what they bring."""
-        try:
-            self._data += self._connection.take()
-        except Lost as lost:
-            raise ServerDown(f"{lost.text} before the command ended", "the job itself is not touched") from lost
+        frames, self._early = self._early, []
+        if not frames:
+            self._receive()
+            frames = self._frames()
         output: list[tuple[bytes, bytes]] = []
-        while (frame := self._frame()) is not None:
-            kind, payload = frame
-            if kind == _BINARY:
-                output.append((payload[:1], payload[1:]))
-            elif kind == _TEXT:
-                self._told(json.loads(payload))
-            elif kind == _PING:
-                self._send(_PONG, payload)
-            elif kind == _CLOSE:
-                if not self.is_over:
-                    raise ServerDown("the server closed the connection before the command ended")
-                break
+        for frame in frames:
+            match frame.opcode.name:
+                case "CLOSE":
+                    if not self.is_over:
+                        raise ServerDown("the server closed the connection before the command ended")
+                case "TEXT" | "BINARY" | "CONT":
+                    if frame.opcode.name != "CONT":
+                        self._is_text = frame.opcode.name == "TEXT"
+                    self._parts.append(bytes(frame.data))
+                    if frame.fin:
+                        whole, self._parts = b"".join(self._parts), []
+                        if self._is_text:
+                            self._told(json.loads(whole))
+                        else:
+                            output.append((whole[:1], whole[1:]))
         return output
 
     def _told(self, message: dict[str, Any]) -> None:
@@ -95,44 +105,31 @@ class Shell:
         if "exit" in message:
             self.is_over, self.exit_code = True, int(message["exit"])
 
-    def _frame(self) -> tuple[int, bytes] | None:
-        """The next whole message, put together from its fragments."""
-        while True:
-            data = self._data
-            if len(data) < 2:
-                return None
-            final, kind, size, at = data[0] & 0x80, data[0] & 0x0F, data[1] & 0x7F, 2
-            if size >= 126:
-                at = 4 if size == 126 else 10
-                if len(data) < at:
-                    return None
-                size = int.from_bytes(data[2:at], "big")
-            if len(data) < at + size:
-                return None
-            payload, self._data = data[at : at + size], data[at + size :]
-            if kind >= _CLOSE:
-                return kind, payload
-            if kind:
-                self._kind = kind
-            self._parts += payload
-            if final:
-                whole, self._parts = self._parts, b""
-                return self._kind, whole
+    @property
+    def _is_open(self) -> bool:
+        return self._protocol.state.name == "OPEN"
 
-    def _send(self, kind: int, payload: bytes) -> None:
-        size = len(payload)
-        head = bytes([0x80 | kind])
-        if size < 126:
-            head += bytes([0x80 | size])
-        elif size < 1 << 16:
-            head += bytes([0x80 | 126]) + size.to_bytes(2, "big")
-        else:
-            head += bytes([0x80 | 127]) + size.to_bytes(8, "big")
-        mask = os.urandom(4)
-        pad = (mask * (size // 4 + 1))[:size]
-        masked = (int.from_bytes(payload, "big") ^ int.from_bytes(pad, "big")).to_bytes(size, "big")
+    def _tell(self, message: dict[str, Any]) -> None:
+        self._protocol.send_text(json.dumps(message).encode("ascii"))
+        self._flush()
+
+    def _frames(self) -> list[Frame]:
+        from websockets.frames import Frame
+
+        return [event for event in self._protocol.events_received() if isinstance(event, Frame)]
+
+    def _receive(self) -> None:
         try:
-            self._connection.send(head + mask + masked)
+            self._protocol.receive_data(self._connection.take())
+        except Lost as lost:
+            raise ServerDown(f"{lost.text} before the command ended", "the job itself is not touched") from lost
+        self._flush()  # an answer to a ping, or to a close
+
+    def _flush(self) -> None:
+        try:
+            for data in self._protocol.data_to_send():
+                if data:
+                    self._connection.send(data)
         except Lost:
             # What it said before it closed is still to be read, and says more than a broken pipe.
             if self.is_over:
@@ -140,9 +137,10 @@ class Shell:
             raise
 
     def close(self) -> None:
-        if self.is_over:
+        if self.is_over and self._is_open:
             with contextlib.suppress(DanluError):
-                self._send(_CLOSE, b"\x03\xe8")
+                self._protocol.send_close(1000)
+                self._flush()
         self._connection.close()
 
 
