@@ -4,10 +4,9 @@ import asyncio
 import os
 import sys
 
+from danlu.store.sql import SqlStore
 from tests.builders import job
 from tests.contract.store_tools import array, started
-
-from danlu.store.sql import SqlStore
 
 
 async def main(url: str, number: str) -> None:

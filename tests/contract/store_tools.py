@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from sqlalchemy import Engine
-from tests.builders import NOW, job
-from tests.postgres import postgres_server
 
 from danlu.domain.job import Job, JobState, Reason
 from danlu.store.sql import SqlStore
+from tests.builders import NOW, job
+from tests.postgres import postgres_server
 
 T = TypeVar("T")
 

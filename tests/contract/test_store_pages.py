@@ -6,13 +6,13 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from tests.builders import job
-from tests.contract.store_tools import KINDS, Run, array, ended, fresh_url, opened, started
 
 from danlu.domain.job import ACTIVE, ENDED, Job, JobState
 from danlu.store.base import JobFilter, Page
 from danlu.store.pages import Shape, page_text
 from danlu.store.sql import SqlStore
+from tests.builders import job
+from tests.contract.store_tools import KINDS, Run, array, ended, fresh_url, opened, started
 
 USERS = ["ada", "bo", "名\udcff", "a\\b"]
 NAMES = ["", "train", "eval\udc80", "100%"]

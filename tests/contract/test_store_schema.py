@@ -14,13 +14,13 @@ from alembic.config import Config
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import create_engine, text
-from tests.contract.store_tools import KINDS, fresh_url, opened
-from tests.postgres import postgres_server
 
 import danlu.store.migrations
 from danlu.errors import DanluError, Invalid, Refused, StoreDown
 from danlu.store import tables
 from danlu.store.sql import SqlStore
+from tests.contract.store_tools import KINDS, fresh_url, opened
+from tests.postgres import postgres_server
 
 
 @pytest.fixture(params=KINDS)

@@ -15,14 +15,14 @@ from typing import Any
 
 import pytest
 from sqlalchemy import Connection, create_engine, event, text
-from tests.builders import job
-from tests.contract.store_tools import KINDS, array, ended, fresh_url, opened, started, writers
-from tests.postgres import PostgresServer, postgres_server
 
 from danlu.domain.job import JobId, JobState
 from danlu.errors import Conflict, StoreDown
 from danlu.store.base import JobFilter
 from danlu.store.sql import SqlStore
+from tests.builders import job
+from tests.contract.store_tools import KINDS, array, ended, fresh_url, opened, started, writers
+from tests.postgres import PostgresServer, postgres_server
 
 
 @pytest.fixture(params=KINDS)

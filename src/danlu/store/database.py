@@ -49,12 +49,16 @@ def read_next_seq(connection: Connection) -> int:
     return int(last or 0) + 1
 
 
+def unfit() -> Invalid:
+    return Invalid("the database cannot keep one of these values", "numbers must fit into 64 bits")
+
+
 def told_alike(error: SQLAlchemyError) -> DanluError | None:
     """Errors that mean the same on both: the fault of one change, not of the database."""
     if isinstance(error, IntegrityError):
         return Conflict("one of these ids is taken", "repeat it: a new id is made each time")
     if isinstance(error, DataError):
-        return Invalid("the database cannot keep one of these values", "numbers must fit into 64 bits")
+        return unfit()
     return None
 
 

@@ -31,9 +31,9 @@ def get(connection: Connection, job_id: str) -> Job | None:
 
 def find(connection: Connection, prefix: str, limit: int) -> tuple[str, ...]:
     low = rows.stored(prefix)
-    exact = select(jobs.c.seq).where((jobs.c.id == low) | (jobs.c.array_id == low)).limit(1)
-    if connection.execute(exact).first() is not None:
-        return (prefix,)
+    for column in (jobs.c.id, jobs.c.array_id):  # Two questions: for `or` and a limit PostgreSQL reads the table.
+        if connection.execute(select(jobs.c.seq).where(column == low).limit(1)).first() is not None:
+            return (prefix,)
     high = low + _LAST_CHARACTER
     found = dict.fromkeys(_arrays(connection, low, high, limit))
     after = low

@@ -14,7 +14,7 @@ from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from danlu.errors import DanluError, Refused, StoreDown
 from danlu.store.changes import Change, Statements, Transaction
-from danlu.store.database import Database
+from danlu.store.database import Database, unfit
 from danlu.store.ledger import Draft, Ledger
 
 log = logging.getLogger(__name__)
@@ -169,6 +169,8 @@ class Writer:
 
     def _told(self, error: Exception) -> Exception:
         """The error as the caller shall see it."""
+        if isinstance(error, OverflowError):  # SQLite's way to refuse a number
+            return unfit()
         return self._database.told(error) if isinstance(error, SQLAlchemyError) else error
 
     def _connected(self, *, reload: bool = True) -> Connection:
