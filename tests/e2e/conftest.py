@@ -4,6 +4,7 @@ import os
 from collections.abc import Callable, Iterator
 
 import pytest
+
 from tests.e2e.installation import Installation, made_and_removed
 
 Settings = Callable[..., None]

@@ -195,6 +195,12 @@ class Installation:
             if wanted in read_bytes(f"/proc/{pid}/environ") or wanted in read_bytes(f"/proc/{pid}/cmdline")
         ]
 
+    def main_of(self, run_id: str) -> int:
+        """The first process of a run, which leads its session."""
+        leaders = [pid for pid in self.marked(f"DANLU_RUN_ID={run_id}") if session_of(pid) == pid]
+        assert len(leaders) == 1, f"{run_id} has {len(leaders)} first processes"
+        return leaders[0]
+
     def server_log(self) -> str:
         return read_bytes(str(self.home / "server.log")).decode("utf-8", "replace")
 
@@ -258,6 +264,13 @@ def is_gone(pid: int) -> bool:
     reap(pid)
     state = read_bytes(f"/proc/{pid}/stat").rpartition(b") ")[2][:1]
     return state in (b"", b"Z", b"X")
+
+
+def session_of(pid: int) -> int:
+    try:
+        return os.getsid(pid)
+    except ProcessLookupError:
+        return 0
 
 
 def reap(pid: int) -> None:

@@ -54,7 +54,7 @@ def test_down_leaves_jobs_alone_and_the_next_command_finds_them(here: Installati
     door = here.work / "door"
     waits = here.submit("--", "sh", "-c", "echo begun; while [ ! -e door ]; do sleep 0.05; done; echo over; exit 9")
     here.until(waits, "RUNNING")
-    job_pid = here.marked(f"{waits}.1")[0]
+    job_pid = here.main_of(f"{waits}.1")
     server, keeper = here.server_pid(), here.keeper_pid()
     assert "jobs go on" in here.danlu("down").text
     eventually(lambda: is_gone(server), "the server has gone")

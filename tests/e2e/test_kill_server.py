@@ -9,12 +9,12 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from tests.e2e.conftest import Settings
-from tests.e2e.installation import Installation, eventually
 
 from danlu.client import Client
 from danlu.client.wire import new_key
 from danlu.errors import DanluError, Unreachable
+from tests.e2e.conftest import Settings
+from tests.e2e.installation import Installation, eventually
 
 THREADS, EACH, TASKS = 4, 225, 100
 SLOTS = 2
