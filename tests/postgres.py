@@ -36,7 +36,7 @@ class PostgresServer:
         self._call("pg_ctl", "-D", self._data, "-w", "-o", options, "-l", str(self._folder / "log"), "start")
 
     def crash(self) -> None:
-        """Every session is cut off at once, and what was not durable is lost."""
+        """Every connection is cut off at once, and what was not durable is lost."""
         # Else the next start would make all test databases anew from the log, which takes a minute.
         self.execute("CHECKPOINT")
         self._call("pg_ctl", "-D", self._data, "-w", "-m", "immediate", "stop")

@@ -46,7 +46,7 @@ class PostgresDatabase:
         )
 
     def lease(self) -> None:
-        """Nothing yet: the lease is a lock of the writer's own session, so no write can happen without it."""
+        """Nothing yet: the lease is a lock of the writer's own connection, so no write can happen without it."""
 
     def release(self) -> None:
         self.readers.dispose()
@@ -74,7 +74,7 @@ class PostgresDatabase:
                 return
             pid, other = connection.exec_driver_sql(_WHO_HOLDS, (_LEASE >> 32, _LEASE & 0xFFFFFFFF)).first() or (0, "")
             if other == self._holder:
-                # Our own session from before the connection broke, which the server has not noticed yet.
+                # Our own connection from before it broke, which the server has not noticed yet.
                 connection.exec_driver_sql("SELECT pg_terminate_backend(%s, 100)", (pid,))
             if time.monotonic() > until:
                 break
