@@ -39,7 +39,7 @@ def main() -> int:
         return done.returncode
     job = json.loads(danlu("show", "@", "--json").stdout)
     server = status() or {}
-    activate = "" if Path(sys.prefix).name != ".venv" else ".venv/bin/"
+    typed = ".venv/bin/danlu" if Path(sys.prefix).name == ".venv" else "danlu"
     print(f"""
 The job {job["id"]} {job["state"].lower()} on {"a pretend" if pretend else "a real"} card.
   log         {job["log_path"]}
@@ -47,10 +47,11 @@ The job {job["id"]} {job["state"].lower()} on {"a pretend" if pretend else "a re
   server      pid {server.get("pid")}, {server.get("address")}
 
 Try next:
-  {activate}danlu ps                                   your jobs
-  {activate}danlu logs @                               the log of the last one
-  {activate}danlu submit --array 1-4 -- sh -c 'echo task $DANLU_ARRAY_INDEX'   four at once
-Stop the server (never the jobs): {activate}danlu down""")
+  {typed} ps        your jobs
+  {typed} logs @    the log of the last one
+  {typed} submit --array 1-4 -- sh -c 'echo task $DANLU_ARRAY_INDEX; sleep 5'    four tasks at once
+
+Stop the server (never the jobs): {typed} down""")
     return 0
 
 
