@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 
 from danlu.domain.job import Job, JobId
+from danlu.errors import Conflict
 from danlu.store.base import PastRun, Store
 from danlu.store.live import Live
 
@@ -26,9 +27,18 @@ class Book:
         return stored
 
     async def update(self, jobs: Sequence[Job], past: Sequence[PastRun] = ()) -> None:
-        await self.store.update(jobs, past)
+        try:
+            await self.store.update(jobs, past)
+        except Conflict:
+            await self._look_again(jobs)
+            raise
         self.live.apply(jobs)
         self.changed.set()
 
     async def get(self, job_id: str) -> Job | None:
         return self.live.jobs.get(JobId(job_id)) or await self.store.get(job_id)
+
+    async def _look_again(self, jobs: Sequence[Job]) -> None:
+        """The disk knows better: a commit whose answer was lost may have been made all the same."""
+        found = [await self.store.get(job.id) for job in jobs]
+        self.live.apply(job for job in found if job is not None)

@@ -1,0 +1,42 @@
+"""The store with the active jobs in hand."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from danlu.domain.job import JobState, Reason
+from danlu.errors import Conflict
+from danlu.store.book import Book
+from danlu.store.sql import SqlStore
+from tests.builders import job
+
+
+def test_what_is_in_hand_follows_the_disk_after_a_conflict(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        store = SqlStore(f"sqlite:///{tmp_path}/danlu.db")
+        book = Book(store, await store.open())
+        (mine,) = await book.insert([job("a")])
+        written = mine.changed(stop_requested_at=mine.submitted_at)
+        await store.update([written])  # a commit whose answer never came
+        with pytest.raises(Conflict):
+            await book.update([mine.changed(exit_code=1)])
+        assert book.live.jobs["a"] == written
+        await book.update([written.changed(exit_code=1)])
+        await store.close()
+
+    asyncio.run(scenario())
+
+
+def test_a_repeated_submit_does_not_bring_back_what_has_ended(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        store = SqlStore(f"sqlite:///{tmp_path}/danlu.db")
+        book = Book(store, await store.open())
+        (mine,) = await book.insert([job("a")], key="k")
+        await book.update([mine.moved(JobState.CANCELLED, why=Reason("stopped", ""), at=mine.submitted_at)])
+        (again,) = await book.insert([job("b")], key="k")
+        assert again.id == "a"
+        assert not book.live.jobs
+        await store.close()
+
+    asyncio.run(scenario())
