@@ -74,8 +74,11 @@ class BaseRig:
     async def observe(self, handle: Handle) -> Observation:
         """What the engine says, once it says something: a start may still be on its way."""
         async with asyncio.timeout(LIMIT_SECONDS):
-            while (seen := (await self.engine.observe([handle])).get(handle)) is None:
-                await asyncio.sleep(0.005)
+            seen: Observation | None = None
+            while seen is None:
+                seen = (await self.engine.observe([handle])).get(handle)
+                if seen is None:
+                    await asyncio.sleep(0.005)
         return seen
 
     async def ended(self, handle: Handle) -> Observation:

@@ -4,12 +4,12 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from tests.contract.engine_rigs import LIMIT_SECONDS, NEVER, NODE, SOON, with_rig
 
 from danlu.domain.job import RunId
 from danlu.domain.written import Notice
 from danlu.engines.base import Ending, RunState
 from danlu.errors import EngineDown
+from tests.contract.engine_rigs import LIMIT_SECONDS, NEVER, NODE, SOON, with_rig
 
 every_engine = with_rig("fake", "local", "local-without-cgroups", "local-uvloop")
 

@@ -83,6 +83,7 @@ class Journal:
                 os.close(fd)
             os.rename(fresh, self.path)
         except OSError:
+            self._waiting += b"\n"  # the last line may be torn
             for record in records:
                 self.append(record, sync=True)
             return

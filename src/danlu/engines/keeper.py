@@ -193,9 +193,8 @@ class Keeper:
             del connection.outgoing[:sent]
         except BlockingIOError:
             pass
-        except OSError:
-            self._close(connection)
-            return
+        except OSError:  # it hears no more; what it said before it left is still read, up to its end
+            connection.outgoing.clear()
         wanted = select.EPOLLIN | (select.EPOLLOUT if connection.outgoing else 0)
         self._epoll.modify(connection.sock.fileno(), wanted)
 
@@ -304,6 +303,7 @@ def take_lock(path: str) -> int | None:
 
 def main() -> int:
     arguments = sys.argv[1:]
+    os.closerange(3, os.sysconf("SC_OPEN_MAX"))  # whatever the server held open is not for runs
     options = {"linger": "2", "cgroups": "auto", "boot": "", "socket": "", "journal": ""}
     for name, value in zip(arguments[::2], arguments[1::2], strict=True):
         if name.removeprefix("--") not in options:
