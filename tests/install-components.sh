@@ -5,6 +5,8 @@ set -eu
 missing=""
 [ -n "$(find /usr/lib/postgresql -name initdb 2>/dev/null)" ] || missing="$missing postgresql"
 command -v git >/dev/null || missing="$missing git"
+[ -n "$(find /usr/lib -name libfaketime.so.1 2>/dev/null)" ] || missing="$missing faketime"
+command -v openssl >/dev/null || missing="$missing openssl"
 command -v setpriv >/dev/null || missing="$missing util-linux"
 [ -z "$missing" ] && exit 0
 if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then

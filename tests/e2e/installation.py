@@ -103,6 +103,10 @@ class Installation:
             cwd=cwd or self.work,
             env={**self.environ(), **(env or {})},
         )
+        return self.own(begun)
+
+    def own(self, begun: subprocess.Popen[bytes]) -> subprocess.Popen[bytes]:
+        """Take a process down with the rest."""
         self._popens.append(begun)
         return begun
 

@@ -6,6 +6,7 @@ import stat
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
 
+from tests.e2e.conftest import Settings
 from tests.e2e.installation import DANLU, Installation, eventually, is_gone
 
 
@@ -139,3 +140,11 @@ def test_a_server_keeps_nothing_of_the_script_that_started_it(here: Installation
     )
     assert ended.stdout.strip() == b"1"
     assert ended.stderr == b""
+
+
+def test_no_timer_decides_when_a_job_is_seen_to_run(here: Installation, settings: Settings) -> None:
+    settings(ENGINE_CPUS=100)
+    for _ in range(40):
+        job_id = here.submit("--", "sleep", "600")
+        here.until(job_id, "RUNNING", within=15)
+    here.danlu("stop", "--kill", *(job["id"] for job in here.danlu("ps", "-n", "40", "--json").json()["items"]))

@@ -37,7 +37,8 @@ class Schedule:
         self.teller = teller
         self.outlook = Outlook()
         self.trouble: DanluError | None = None  # why nothing moves, for who asks
-        self._running_due_at: float | None = None
+        self._running_timer: asyncio.TimerHandle | None = None
+        self._is_due = False
 
     async def run(self) -> None:
         """Tick whenever something changed, for ever."""
@@ -104,17 +105,18 @@ class Schedule:
         return job.moved(JobState.STARTING, why=why, at=now, seat=seat, handle=handle)
 
     def _is_running_due(self, running: Sequence[Job]) -> bool:
-        loop = asyncio.get_running_loop()
-        if not running:
-            self._running_due_at = None
-            return False
-        if self._running_due_at is None:
-            self._running_due_at = loop.time() + RUNNING_MAY_WAIT_S
-            loop.call_at(self._running_due_at, self.book.changed.set)
-        if loop.time() < self._running_due_at:
-            return False
-        self._running_due_at = None
-        return True
+        """The timer itself says so: it may ring a little early, and by the clock nobody would look again."""
+        is_due = self._is_due and bool(running)
+        if self._running_timer and (is_due or not running):
+            self._running_timer.cancel()
+            self._running_timer, self._is_due = None, False
+        elif running and self._running_timer is None:
+            self._running_timer = asyncio.get_running_loop().call_later(RUNNING_MAY_WAIT_S, self._fall_due)
+        return is_due
+
+    def _fall_due(self) -> None:
+        self._is_due = True
+        self.book.changed.set()
 
 
 def _settle(held: Sequence[Job], seen: Mapping[Handle, Observation], now: datetime) -> tuple[list[Job], list[PastRun]]:
