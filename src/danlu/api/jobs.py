@@ -30,8 +30,7 @@ from danlu.api.wire import (
 )
 from danlu.domain.account import Actor, demand
 from danlu.domain.job import ACTIVE, ENDED, Job, JobState
-from danlu.engines.base import Handle
-from danlu.errors import EngineDown, Invalid
+from danlu.errors import Invalid
 from danlu.provision.folders import remove_leftovers, run_folder_of, shelf_of
 from danlu.store.base import JobFilter
 
@@ -158,7 +157,6 @@ async def show(desk: TheDesk, actor: TheActor, ref: str) -> Response:
         )
     shown = job_json(desk, actor, first)
     shown["runs"] = [past_run_out(run) for run in await desk.book.store.past_runs(first.id)]
-    shown["notes"] = await _notes(desk, first)
     shown["run_folder"] = run_folder_of(desk.state_dir, first.run_id) if first.spec.snapshot else first.spec.workdir
     if shown["command"] is None:
         shown["run_folder"] = None
@@ -203,14 +201,3 @@ async def wait(desk: TheDesk, actor: TheActor, ref: str, timeout: float = MAX_WA
 
 def _states(found: Sequence[Job]) -> dict[str, int]:
     return counts_out(Counter(job.state for job in found))
-
-
-async def _notes(desk: Desk, job: Job) -> list[str]:
-    """What the engine wants people to know about the limits of a run."""
-    if not job.handle or not job.state.holds_seat:
-        return []
-    try:
-        seen = await desk.engine.observe([Handle(job.handle)])
-    except EngineDown as error:
-        return [error.text]
-    return [note for observation in seen.values() for note in observation.notes]

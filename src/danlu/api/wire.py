@@ -208,6 +208,7 @@ def job_out(job: Job, actor: Actor, plan: Plan, state_dir: str) -> dict[str, Any
         "ended_at": time_out(job.ended_at),
         "stop_requested_at": time_out(job.stop_requested_at),
         "exit_code": job.exit_code,
+        "notes": list(job.notes),
         "run_id": job.run_id,
         "node": seat.node if seat else None,
         "gpus": list(seat.gpus) if seat else [],

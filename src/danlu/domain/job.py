@@ -121,6 +121,7 @@ class Job:
     array_index: int | None = None
     waiting_for: tuple[Dependency, ...] = ()
     stop_requested_at: datetime | None = None
+    notes: tuple[str, ...] = ()  # what its engine wants people to know: "memory limit not enforced: …"
 
     @property
     def run_id(self) -> RunId:
@@ -145,6 +146,7 @@ class Job:
                 "exit_code": None,
                 "seat": None,
                 "handle": None,
+                "notes": (),
             } | changes
         return replace(self, state=state, reason=why, version=self.version + 1, **changes)
 

@@ -25,19 +25,15 @@ def settle(job: Job, seen: Observation, *, now: datetime) -> tuple[Job, PastRun 
     started_at = seen.started_at or job.started_at or now
     if seen.state is RunState.RUNNING:
         if job.state is JobState.RUNNING:
-            return job, None
+            return (job if job.notes == seen.notes else job.changed(notes=seen.notes)), None
         assert job.seat is not None
         why = job.reason if job.stop_requested_at else Reason("started", f"running on {job.seat.node}")
-        return job.moved(JobState.RUNNING, why=why, at=now, started_at=started_at), None
+        return job.moved(JobState.RUNNING, why=why, at=now, started_at=started_at, notes=seen.notes), None
     state, why = _end(job, seen)
-    if seen.ending is not Ending.NOT_STARTED:
-        job = job if job.started_at else _begun(job, started_at)
-    return _ended(job, state, why, seen.exit_code, seen.ended_at or now)
-
-
-def _begun(job: Job, at: datetime) -> Job:
+    begun = job.started_at if seen.ending is Ending.NOT_STARTED else job.started_at or started_at
     # Not a new version: it is written together with the end.
-    return replace(job, started_at=at)
+    job = replace(job, started_at=begun, notes=seen.notes)
+    return _ended(job, state, why, seen.exit_code, seen.ended_at or now)
 
 
 def _end(job: Job, seen: Observation) -> tuple[JobState, Reason]:

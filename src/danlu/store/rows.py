@@ -146,6 +146,7 @@ def _standing(job: Job) -> Row:
         None if job.handle is None else stored(job.handle),
         _json(_dependencies(job.waiting_for)) if job.waiting_for else None,
         _maybe_micros(job.stop_requested_at),
+        _json(job.notes) if job.notes else None,
         job.version,
     )
 
@@ -156,7 +157,7 @@ def jobs_of(found: Iterable[Row]) -> tuple[Job, ...]:
     made: list[Job] = []
     for row in found:
         (seq, job_id, array_id, array_index, user, _name, submitted, spec_id, _key, state, code, text) = row[:12]
-        (attempt, started, ended, exit_code, seat, handle, waiting, stopping, version, written) = row[12:]
+        (attempt, started, ended, exit_code, seat, handle, waiting, stopping, notes, version, written) = row[12:]
         spec = specs.get(spec_id)
         if spec is None:
             spec = specs[spec_id] = spec_of(written)
@@ -180,6 +181,7 @@ def jobs_of(found: Iterable[Row]) -> tuple[Job, ...]:
                 array_index=array_index,
                 waiting_for=() if waiting is None else tuple(Dependency(*one) for one in json.loads(waiting)),
                 stop_requested_at=_maybe_moment(stopping),
+                notes=() if notes is None else tuple(json.loads(notes)),
             )
         )
     return tuple(made)

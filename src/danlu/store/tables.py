@@ -46,6 +46,7 @@ jobs = Table(
     Column("handle", _TEXT),
     Column("waiting_for", _TEXT),
     Column("stop_requested_at", BigInteger),
+    Column("notes", _TEXT),
     Column("version", BigInteger, nullable=False),
 )
 
@@ -67,7 +68,7 @@ _sparse("jobs_by_array", jobs.c.array_id, over=jobs.c.array_id)
 _sparse("jobs_by_key", jobs.c.user, jobs.c.submit_key, over=jobs.c.submit_key)
 
 # What an update writes.
-STANDING = tuple(column.name for column in jobs.c)[-12:]
+STANDING = tuple(column.name for column in jobs.c)[-13:]
 
 labels = Table(
     "labels",

@@ -78,6 +78,7 @@ def _create_jobs() -> None:
         sa.Column("handle", TEXT),
         sa.Column("waiting_for", TEXT),
         sa.Column("stop_requested_at", sa.BigInteger()),
+        sa.Column("notes", TEXT),
         sa.Column("version", sa.BigInteger(), nullable=False),
     )
     op.create_index("jobs_by_id", "jobs", ["id"], unique=True)
