@@ -177,10 +177,7 @@ class LocalRig(BaseRig):
                 await self.engine.stop(handle, grace=timedelta())
         await self.engine.close()
         for pid in self.keepers - {0}:
-            with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-            with suppress(ChildProcessError):
-                os.waitpid(pid, 0)
+            _end_keeper(pid)
 
 
 class LocalWithoutCgroupsRig(LocalRig):
@@ -223,6 +220,20 @@ def play(kind: str, test: Callable[[Any], Awaitable[None]]) -> None:
             asyncio.run(body())
     finally:
         _remove(folder)
+
+
+def _end_keeper(pid: int) -> None:
+    """Politely, so that it removes its groups; it refuses only if a run is still alive."""
+    for attempt in range(200):
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGTERM if attempt < 150 else signal.SIGKILL)
+        try:
+            if os.waitpid(pid, os.WNOHANG)[0]:
+                return
+        except ChildProcessError:
+            if not Path(f"/proc/{pid}").exists():
+                return
+        time.sleep(0.01)
 
 
 def _remove(folder: Path) -> None:

@@ -133,7 +133,9 @@ async def test_a_missing_command_is_explained(rig: Any) -> None:
 async def test_a_forgotten_run_is_unknown(rig: Any) -> None:
     ended, running = await rig.start("ended.1", "true"), await rig.start("running.1", "sleep", "1000")
     await rig.ended(ended)
+    assert list(rig.engine.ended()) == [ended]
     await rig.engine.forget([ended, running])
+    assert list(rig.engine.ended()) == []
     assert (await rig.observe(ended)).state is RunState.UNKNOWN
     assert (await rig.observe(running)).state is RunState.RUNNING
     await rig.restart()

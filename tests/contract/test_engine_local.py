@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import textwrap
+from contextlib import suppress
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -110,6 +111,23 @@ async def test_a_runaway_that_hides_completely_goes_at_the_latest_with_the_last_
     (rig.folder / "go1").touch()
     await rig.ended(handles[1])
     await rig.until(lambda: is_gone(pids[0]) and is_gone(pids[1]))
+
+
+@local
+async def test_groups_that_somebody_removed_are_made_again(rig: LocalRig) -> None:
+    pid = rig.engine.keeper_pid
+    await rig.ended(await rig.start("first.1", "true"))
+    found = [folder for folder in Path("/sys/fs/cgroup").rglob(f"{pid}.*") if folder.is_dir()]
+    for folder in found:
+        folder.rmdir()
+        folder.parent.rmdir()
+    name = "pid0"
+    script = (
+        f"{RUNAWAYS['all of it'].format(pid=name)}; cat /proc/self/cgroup; while ! [ -s {name} ]; do sleep 0.01; done"
+    )
+    assert (await rig.ended(await rig.start("second.1", "sh", "-c", script))).exit_code == 0
+    assert is_gone(await pid_in(rig, name))
+    assert not found or f"/{pid}." in rig.log("second.1").read_text()
 
 
 @both
@@ -588,6 +606,41 @@ async def test_nonsense_on_the_socket_harms_nobody(rig: LocalRig) -> None:
             assert await asyncio.to_thread(sock.recv, 100) == b""
     assert (await rig.observe(handle)).state is RunState.RUNNING
     assert oct((Path(rig.socket).parent).stat().st_mode & 0o777) == "0o700"
+
+
+@needs_root
+@local
+async def test_a_full_disk_ends_no_run_and_loses_no_end(rig: LocalRig) -> None:
+    await rig.close()
+    os.kill(rig.engine.keeper_pid, signal.SIGTERM)
+    await rig.until(lambda: is_gone(rig.engine.keeper_pid))
+    state = Path(rig.state_dir)
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k,nr_inodes=6", "tmpfs", str(state)])
+    if mounted.returncode:
+        pytest.skip("no small disk can be made here")
+    try:
+        rig.engine = rig.another_engine()
+        await rig.open()
+        before = await rig.start("before.1", "sh", "-c", "while ! [ -e go ]; do sleep 0.01; done; exit 4")
+        await rig.observe(before)
+        for name in ("filler", "more"):
+            with suppress(OSError):
+                (state / name).write_bytes(b"x" * 70_000)
+        runs = [await rig.start(f"full{number}.1", "sh", "-c", "exit 3") for number in range(30)]
+        assert {(await rig.ended(handle)).exit_code for handle in runs} == {3}
+        unlogged = await rig.ended(await rig.start("unlogged.1", "true", log_path=str(state / "log")))
+        assert unlogged.ending is Ending.NOT_STARTED
+        assert unlogged.reason is not None
+        assert "No space left" in unlogged.reason.text
+        (rig.folder / "go").touch()
+        assert (await rig.ended(before)).exit_code == 4
+        (state / "filler").unlink()
+        await rig.until(lambda: (state / "keeper.journal").read_text().count('"end"') == 32)
+        await kill_keeper(rig)
+        assert (await rig.ended(before)).exit_code == 4
+        assert {(await rig.ended(handle)).exit_code for handle in runs} == {3}
+    finally:
+        subprocess.run(["umount", "-l", str(state)], check=True)
 
 
 # Talking inside a run

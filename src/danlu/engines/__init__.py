@@ -1,5 +1,11 @@
 """HOW IT RUNS: engines start, watch and stop runs. An engine decides nothing.
 
-May import: `danlu.domain`, `danlu.errors`.
+    base                                    the seam
+    fake                                    in memory, for tests
+    local, keeper_link, local_shell         the server's side of the local engine
+    keeper, supervisor, adoption, kin, …    the keeper's side: a process of its own that imports next to nothing
+    wire                                    what the two sides say to each other
+
+May import: `danlu.domain`, `danlu.errors`, `danlu.places`.
 Must not: know the store, people, or other engines.
 """

@@ -6,6 +6,7 @@ from typing import Any
 
 from danlu.engines import process_tree
 from danlu.engines.keeper_run import Run
+from danlu.engines.kin import began_as
 from danlu.engines.process_tree import TICKS_PER_SECOND, Process
 from danlu.engines.supervisor import Supervisor
 from danlu.engines.wire import KEEPER_MARK, RUN_MARK, parse_handle
@@ -80,8 +81,7 @@ def _open_main(run: Run) -> int:
     except OSError:
         return -1
     process = process_tree.look_at(run.pid)
-    first, last = (round(at * TICKS_PER_SECOND) for at in run.spawned)
-    if process and first - 2 <= process.start_ticks <= last + 2:
+    if process and began_as(run, process):
         return pidfd
     os.close(pidfd)
     return -1

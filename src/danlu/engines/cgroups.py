@@ -11,6 +11,8 @@ from danlu.engines.process_tree import read_file
 
 SLOW_STEP_SECONDS = 0.0005
 KEPT_EMPTY = 64
+# With thousands of runs at once, descriptors are dearer than the time to open them.
+KEPT_DOORS = 128
 
 
 class Group:
@@ -73,6 +75,7 @@ class Groups:
         self._empty: list[Group] = []
         self.leaving: list[Group] = []
         self._home = -1
+        self._doors = 0
         self._base = ""
         self._memory_bases: list[tuple[str, bool]] | None = None
         self.why_no_memory = ""
@@ -111,13 +114,20 @@ class Groups:
         path = f"{self._base}/{os.getpid()}.{self._serial}"
         group = Group(path, is_v2=True, mount=self._mounts[""])
         try:
-            os.mkdir(path)
-            group.door = os.open(f"{path}/cgroup.procs", os.O_WRONLY | os.O_CLOEXEC)
+            os.makedirs(path)  # with its base, should somebody have tidied that away
         except OSError:
             return None
+        if self._doors < KEPT_DOORS:
+            try:
+                group.door = os.open(f"{path}/cgroup.procs", os.O_WRONLY | os.O_CLOEXEC)
+                self._doors += 1
+            except OSError:
+                return None
         return group
 
     def step_into(self, group: Group) -> bool:
+        if group.door < 0:
+            return _try_write(f"{group.path}/cgroup.procs", "0")
         try:
             os.write(group.door, b"0")
         except OSError:
@@ -134,7 +144,7 @@ class Groups:
 
     def give_back(self, group: Group) -> None:
         """For the next run. Only for groups known to be empty."""
-        if self._base and group.door >= 0 and len(self._empty) < KEPT_EMPTY:
+        if self._base and os.path.dirname(group.path) == self._base and len(self._empty) < KEPT_EMPTY:
             self._empty.append(group)
         else:
             self.discard(group)
@@ -143,6 +153,7 @@ class Groups:
         if group.door >= 0:
             os.close(group.door)
             group.door = -1
+            self._doors -= 1
         if not group.remove():
             self.leaving.append(group)
 
@@ -213,11 +224,9 @@ class Groups:
             except OSError:
                 continue
             for name in names:
-                if name.lstrip("m").partition(".")[0].isdigit() and not self._is_ours(name):
-                    Group(f"{base}/{name}", is_v2=True).remove()
-
-    def _is_ours(self, name: str) -> bool:
-        return name.lstrip("m").partition(".")[0] == str(os.getpid())
+                maker, left = name.lstrip("m").partition(".")[0], Group(f"{base}/{name}", is_v2=True)
+                if maker.isdigit() and maker != str(os.getpid()) and not left.pids():
+                    left.remove()
 
 
 def _set_memory_limit(group: Group, limit: str) -> bool:

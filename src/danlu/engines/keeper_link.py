@@ -146,7 +146,7 @@ class KeeperLink:
                 self._started_pids.discard(pid)
         if not self._started_pids:
             make_private(os.path.dirname(self._socket))
-            make_private(self._state_dir)
+            os.makedirs(self._state_dir, mode=0o700, exist_ok=True)
             self._started_pids.add(start_keeper(self._state_dir, self._socket, self._options))
 
     def heard(self, message: dict[str, Any]) -> None:

@@ -84,10 +84,12 @@ class Kin:
     def _marked(self, run: Run, table: dict[int, Process]) -> set[int]:
         """An adopted run's orphans are no children of ours: look at everybody's session and mark."""
         found = set()
+        leader = table.get(run.pid)
+        is_our_session = leader is None or began_as(run, leader)  # else a stranger got the number meanwhile
         for process in table.values():
             if not had_begun(run, process):
                 continue
-            if process.session == run.pid:
+            if is_our_session and process.session == run.pid:
                 found.add(process.pid)
                 continue
             env = process_tree.environment_of(process.pid)
@@ -98,8 +100,9 @@ class Kin:
     def remove(self, run: Run) -> list[int]:
         """The run is over. Its last orphans, and those that now belong to nobody, are returned."""
         self.alive.pop(run.handle, None)
-        self.mains.pop(run.pid, None)
-        self._sessions.pop(run.pid, None)
+        for known in (self.mains, self._sessions):
+            if known.get(run.pid) is run:  # the number of an adopted run may belong to a younger one by now
+                del known[run.pid]
         if len(self._sessions) > len(self.mains):
             self._sessions = {session: of for session, of in self._sessions.items() if of is not run}
         ownerless = []
@@ -109,6 +112,12 @@ class Kin:
                 if not owners:
                     ownerless.append(pid)
         return ownerless
+
+
+def began_as(run: Run, process: Process) -> bool:
+    """Is this the run's main process, and not a later one with its number?"""
+    first, last = (round(at * process_tree.TICKS_PER_SECOND) for at in run.spawned)
+    return process.pid == run.pid and first - 2 <= process.start_ticks <= last + 2
 
 
 def had_begun(run: Run, process: Process) -> bool:

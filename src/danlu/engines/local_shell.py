@@ -8,7 +8,7 @@ import os
 import socket
 import struct
 import termios
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from danlu.engines.base import Stream
@@ -16,6 +16,7 @@ from danlu.engines.wire import parse_line, render_line
 from danlu.errors import EngineDown, Refused
 
 CHUNK = 1 << 16
+ANSWER_WITHIN_SECONDS = 60.0
 _END_OF_INPUT = b"\x04"
 
 
@@ -27,10 +28,11 @@ async def open_stream(path: str, asked: dict[str, Any], *, tty: bool) -> Stream:
     try:
         await loop.sock_connect(sock, path)
         await loop.sock_sendall(sock, render_line(asked))
-        await _readable(sock.fileno())
+        async with asyncio.timeout(ANSWER_WITHIN_SECONDS):
+            await _readable(sock.fileno())
         data, fds = _receive(sock)
         answer = parse_line(data.partition(b"\n")[0])
-    except (OSError, ValueError):
+    except (OSError, ValueError):  # a timeout is an OSError too
         sock.close()
         raise EngineDown("the keeper of local runs does not answer") from None
     except asyncio.CancelledError:
@@ -55,6 +57,10 @@ class LocalStream:
         # The terminal is both ways; of pipes, the first is input only.
         self._outputs = dict(zip(fds if tty else fds[1:], ("stdout", "stderr"), strict=False))
         self._said: list[bytes] = []
+        self._waiting = 0  # readers and writers that wait for one of our ends
+        self._nobody_waits = asyncio.Event()
+        self._nobody_waits.set()
+        self._is_closed = False
         self._control = bytearray(rest)
         for fd in fds:
             os.set_blocking(fd, False)
@@ -89,7 +95,7 @@ class LocalStream:
                 self._exit.set_result(message["exit"])
 
     async def read(self) -> tuple[str, bytes] | None:
-        while True:
+        while not self._is_closed:
             if self._said:
                 return "stderr", self._said.pop()
             has_ended = self._exit.done()  # asked before reading: what it wrote last is there by then
@@ -105,7 +111,18 @@ class LocalStream:
                 self._drop_output(fd)
             if has_ended or not self._outputs:
                 return None
-            await _readable(*self._outputs, unless=self._exit)
+            await self._until(_readable, *self._outputs)
+        return None
+
+    async def _until(self, ready: Callable[..., Awaitable[None]], *fds: int) -> None:
+        self._waiting += 1
+        self._nobody_waits.clear()
+        try:
+            await ready(*fds, unless=self._exit)
+        finally:
+            self._waiting -= 1
+            if not self._waiting:
+                self._nobody_waits.set()
 
     def _drop_output(self, fd: int) -> None:
         del self._outputs[fd]
@@ -115,11 +132,11 @@ class LocalStream:
     async def write(self, data: bytes) -> None:
         """Input for a process that reads no more is dropped."""
         left = memoryview(data)
-        while left and self._input >= 0 and not self._exit.done():
+        while left and self._input >= 0 and not self._exit.done() and not self._is_closed:
             try:
                 left = left[os.write(self._input, left) :]
             except BlockingIOError:
-                await _writable(self._input, unless=self._exit)
+                await self._until(_writable, self._input)
             except OSError:
                 return
 
@@ -145,7 +162,10 @@ class LocalStream:
         if not self._exit.done():
             self._exit.set_exception(EngineDown("the stream was closed"))
             self._exit.exception()
-        await asyncio.sleep(0)  # whoever waits for an end of ours lets go before it is closed
+        elif self._is_closed:
+            return
+        self._is_closed = True
+        await self._nobody_waits.wait()  # they let go of our ends before these are closed
         for fd in {*self._outputs, *([self._input] if self._input >= 0 else [])}:
             os.close(fd)
         self._outputs.clear()

@@ -82,7 +82,7 @@ class Supervisor:
     def spawn_in(self, run: Run, command: list[str], env: dict[str, str], actions: list[Any]) -> int:
         """Start a process in the run's folder and groups, as its user."""
         enter_folder(run.workdir)
-        stepped = run.group is not None and self.groups.step_into(run.group)
+        stepped = self._step_into_group(run)
         try:
             join = f"{run.limited.path}/cgroup.procs" if run.limited else ""
             return spawn(command, env, actions, user=run.user, join=join)
@@ -90,6 +90,15 @@ class Supervisor:
             if stepped:
                 self.groups.step_back()
             os.chdir("/")
+
+    def _step_into_group(self, run: Run) -> bool:
+        """False: the process starts outside. A group that somebody removed is replaced before the run begins."""
+        if run.group is None or self.groups.step_into(run.group):
+            return run.group is not None
+        if not run.pid:
+            self.groups.discard(run.group)
+            run.group = self.groups.take()
+        return run.group is not None and self.groups.step_into(run.group)
 
     # Seeing processes end
 
