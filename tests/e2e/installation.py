@@ -199,6 +199,10 @@ class Installation:
             if wanted in read_bytes(f"/proc/{pid}/environ") or wanted in read_bytes(f"/proc/{pid}/cmdline")
         ]
 
+    def command_of(self, pid: int) -> list[str]:
+        words = read_bytes(f"/proc/{pid}/cmdline").decode("utf-8", "replace")
+        return words.split("\0")[:-1]
+
     def main_of(self, run_id: str) -> int:
         """The first process of a run, which leads its session."""
         leaders = [pid for pid in self.marked(f"DANLU_RUN_ID={run_id}") if session_of(pid) == pid]

@@ -1,6 +1,7 @@
 """Logs that are large, or come faster than anybody reads: the server stays small and answers everybody."""
 
 import hashlib
+import io
 import os
 import shutil
 import subprocess
@@ -44,7 +45,7 @@ def test_a_log_of_a_gigabyte_arrives_whole_and_leaves_the_server_small(here: Ins
     whole = checksum(log_of(here, job_id))
     for options in ([], ["-f"]):
         with subprocess.Popen([DANLU, "logs", *options, job_id], stdout=subprocess.PIPE, env=here.environ()) as reading:
-            assert reading.stdout
+            assert isinstance(reading.stdout, io.BufferedReader)
             assert hashlib.file_digest(reading.stdout, "sha256").hexdigest() == whole
         assert reading.returncode == 0
 

@@ -42,7 +42,7 @@ def waiting(here: Installation, door: str, code: int) -> str:
 
 def submit_until_refused(here: Installation) -> tuple[list[str], str]:
     """What was still accepted (the database may have had room of its own), and the refusal."""
-    accepted = []
+    accepted: list[str] = []
     for number in range(200):
         done = here.danlu("submit", "--name", f"more{number}", "--", "true", code=None)
         if done.code:

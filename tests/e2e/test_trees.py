@@ -53,15 +53,7 @@ def begun(here: Installation, mark: str, script: str, how: str, *options: str) -
 
 def sleepers(here: Installation, mark: str) -> list[int]:
     """Those that only sleep, whatever their environment."""
-    return [pid for pid in here.processes() if command_of(pid) == ["sleep", mark]]
-
-
-def command_of(pid: int) -> list[str]:
-    try:
-        with open(f"/proc/{pid}/cmdline") as file:
-            return file.read().split("\0")[:-1]
-    except OSError:
-        return []
+    return [pid for pid in here.processes() if here.command_of(pid) == ["sleep", mark]]
 
 
 @pytest.mark.parametrize("how", [(), ("--now",), ("--kill",)])
@@ -102,10 +94,10 @@ def test_exec_ends_with_its_job(here: Installation, settings: Settings) -> None:
     job_id = here.submit("--", "sleep", "600")
     here.until(job_id, "RUNNING")
     beside = here.begin("exec", job_id, "--", "sh", "-c", "echo in; exec setsid sleep 601")
-    eventually(lambda: [pid for pid in here.processes() if command_of(pid) == ["sleep", "601"]], "it is in")
+    eventually(lambda: [pid for pid in here.processes() if here.command_of(pid) == ["sleep", "601"]], "it is in")
     here.danlu("stop", job_id)
     assert here.ended(job_id)["state"] == "CANCELLED"
-    assert [pid for pid in here.processes() if command_of(pid)[:1] == ["sleep"]] == []
+    assert [pid for pid in here.processes() if here.command_of(pid)[:1] == ["sleep"]] == []
     out, told = beside.communicate(timeout=60)
     assert out == b"in\n", told
 

@@ -74,7 +74,7 @@ def _raw_terminal() -> Iterator[None]:
 
     before = termios.tcgetattr(0)
     try:
-        tty.setraw(0)
+        tty.setraw(0, termios.TCSADRAIN)  # flushing would lose what is typed ahead
         yield
     finally:
         termios.tcsetattr(0, termios.TCSADRAIN, before)
