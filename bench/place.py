@@ -75,8 +75,12 @@ class Home:
         return done.stdout.decode()
 
     def up(self) -> Self:
-        self.danlu("up", "--detach")
-        self.server_pid = int(json.loads(self.danlu("status", "--json"))["pid"])
+        try:
+            self.danlu("up", "--detach")
+            self.server_pid = int(json.loads(self.danlu("status", "--json"))["pid"])
+        except BaseException:
+            self.__exit__()
+            raise
         return self
 
     def down(self) -> None:
