@@ -107,7 +107,7 @@ async def rooms(settings: Settings, place: boot.Place, stopping: asyncio.Event) 
         memory_mib=settings.memory_mib,
     )
     store = SqlStore(settings.store.url or f"sqlite:///{place.state_dir}/danlu.db")
-    engine = LocalEngine(place.state_dir, places.keeper_socket(place.state_dir), lambda: (node,), cgroups="off")
+    engine = LocalEngine(place.state_dir, places.keeper_socket(place.state_dir), lambda: (node,))
     async with contextlib.AsyncExitStack() as stack:
         book = Book(store, await store.open())
         stack.push_async_callback(store.close)

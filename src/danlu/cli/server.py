@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import select
 import sys
 from time import monotonic, sleep, time
 
@@ -82,7 +84,10 @@ def _server_options(values: Values) -> list[str]:
 
 def down(values: Values) -> int:
     client = connect(values, start=False)
+    process = -1
     try:
+        with contextlib.suppress(OSError):
+            process = os.pidfd_open(client.status()["pid"])
         client.stop_server()
     except NoServer:
         render.out("the server is not running")
@@ -96,6 +101,8 @@ def down(values: Values) -> int:
         try:
             Connection(client.address, 1.0).close()
         except NoServer:
+            if process >= 0:  # it no longer listens; now it lets go of its files
+                select.select([process], [], [], max(0.0, until - monotonic()))
             render.out("the server is stopped; jobs go on")
             return 0
         sleep(0.01)

@@ -78,10 +78,11 @@ class Schedule:
         settled, past = _settle(held, seen, now)
         over = {job.id: job for job in settled if not job.state.holds_seat}
         starting = self._plan(list(over.values()), now)
-        launches = await teller.launches(starting)
         if over or starting or self._is_running_due(settled):
-            await self.book.update([*settled, *starting], past)
-        await teller.start(launches)
+            # While the disk works, the launches are made ready; they are told after it has.
+            writing = self.book.update([*settled, *starting], past)
+            _, launches = await asyncio.gather(writing, teller.launches(starting))
+            await teller.start(launches)
         unstarted = [job for job in held if job.id not in over and _is_unstarted(job, seen)]
         await teller.start(await teller.launches(unstarted))
         teller.start_snapshots([*starting, *unstarted])

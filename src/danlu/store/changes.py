@@ -6,7 +6,7 @@ from itertools import groupby
 from typing import Any
 
 from sqlalchemy import Connection, Dialect, bindparam, select
-from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.dialects import sqlite
 from sqlalchemy.sql import Executable
 
 from danlu.domain.job import ENDED, Job, JobSpec
@@ -14,6 +14,15 @@ from danlu.errors import Conflict
 from danlu.store import rows, tables
 from danlu.store.base import PastRun, Token
 from danlu.store.ledger import Draft
+
+
+def _insert_for(dialect: Dialect) -> Any:
+    """The insert that can do nothing on a conflict. PostgreSQL's module costs a start on SQLite 25 ms."""
+    if dialect.name == "sqlite":
+        return sqlite.insert
+    from sqlalchemy.dialects import postgresql
+
+    return postgresql.insert
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,11 +71,7 @@ class Statements:
         changed = {name: bindparam(f"new_{name}", type_=jobs.c[name].type) for name in tables.STANDING}
         self.add_spec, self.add_job, self.add_label = every(specs), every(jobs), every(tables.labels)
         self.add_past, self.add_token = every(tables.past_runs), every(tables.tokens)
-        self.add_environ = text(
-            sqlite.insert(environs).on_conflict_do_nothing()
-            if dialect.name == "sqlite"
-            else postgresql.insert(environs).on_conflict_do_nothing()
-        )
+        self.add_environ = text(_insert_for(dialect)(environs).on_conflict_do_nothing())
         self.change_job = text(
             jobs.update()
             .where(jobs.c.id == bindparam("which", type_=jobs.c.id.type))
