@@ -116,7 +116,7 @@ async def rooms(settings: Settings, place: boot.Place, stopping: asyncio.Event) 
         files = LogFiles()
         stack.callback(files.close)
         launcher = Launcher(
-            store,
+            book,
             place.state_dir,
             as_submitter=engine_settings.run_as == "submitter",
             shards_per_gpu=engine_settings.shards_per_gpu,

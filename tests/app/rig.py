@@ -70,7 +70,7 @@ async def rig(folder: Path, **node_options: Any) -> AsyncIterator[Rig]:
     book = Book(store, await store.open())
     engine = FakeEngine((desk_node,))
     files = LogFiles()
-    launcher = Launcher(store, str(folder), as_submitter=False, shards_per_gpu=64, grace=timedelta(seconds=30))
+    launcher = Launcher(book, str(folder), as_submitter=False, shards_per_gpu=64, grace=timedelta(seconds=30))
     schedule = Schedule(book, (desk_node,), Teller(book, engine, launcher, timedelta(seconds=30)))
     await engine.open(book.changed.set)
     loop = asyncio.create_task(schedule.run())

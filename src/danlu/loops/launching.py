@@ -11,7 +11,7 @@ from danlu.domain.job import Job
 from danlu.engines.base import Handle, Launch
 from danlu.provision.folders import log_path_of, run_folder_of, shelf_of
 from danlu.provision.variables import run_variables
-from danlu.store.base import Store
+from danlu.store.book import Book
 
 _KEPT_ENVIRONS = 256
 
@@ -20,9 +20,9 @@ class Launcher:
     """Reads the submitter's environment, lays out the snapshot, and says where the log goes."""
 
     def __init__(
-        self, store: Store, state_dir: str, *, as_submitter: bool, shards_per_gpu: int, grace: timedelta
+        self, book: Book, state_dir: str, *, as_submitter: bool, shards_per_gpu: int, grace: timedelta
     ) -> None:
-        self.store = store
+        self.book = book
         self.state_dir = state_dir
         self.as_submitter = as_submitter
         self.shards_per_gpu = shards_per_gpu
@@ -40,7 +40,7 @@ class Launcher:
             await asyncio.to_thread(shelf.lay_out, spec.snapshot, workdir, owner=self._owner(job.user))
         inherited = await self._environ(spec.environ)
         log_path = log_path_of(self.state_dir, job.run_id)
-        _make_empty(log_path)
+        self._make_log(job, log_path)
         return Launch(
             handle=Handle(job.handle),
             run_id=job.run_id,
@@ -64,8 +64,16 @@ class Launcher:
         if found is None:
             if len(self._environs) >= _KEPT_ENVIRONS:
                 self._environs.clear()
-            found = self._environs[environ_id] = await self.store.environ(environ_id)
+            found = self._environs[environ_id] = await self.book.store.environ(environ_id)
         return found
+
+    def _make_log(self, job: Job, path: str) -> None:
+        """For somebody who follows already there is an empty log to watch from the start. Nobody else waits for it:
+        making a file while the disk commits is slow. Where it cannot be made, the run will say so."""
+        with contextlib.suppress(OSError):
+            os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+            if self.book.live.is_watched(job.id):
+                os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600))
 
     def _login(self, user: str) -> dict[str, str]:
         try:
@@ -79,14 +87,3 @@ class Launcher:
             return None
         entry = pwd.getpwnam(user)
         return entry.pw_uid, entry.pw_gid
-
-
-def _make_empty(log_path: str) -> None:
-    """There from the start, so that who follows can watch it. Where it cannot be made, the run will say so."""
-    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
-    with contextlib.suppress(OSError):
-        try:
-            os.close(os.open(log_path, flags, 0o600))
-        except FileNotFoundError:
-            os.makedirs(os.path.dirname(log_path), mode=0o700, exist_ok=True)
-            os.close(os.open(log_path, flags, 0o600))

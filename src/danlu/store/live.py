@@ -150,6 +150,9 @@ class Live:
         future.add_done_callback(lambda done: self._forget(ref, done))
         return future
 
+    def is_watched(self, ref: str) -> bool:
+        return ref in self._watchers
+
     def _forget(self, ref: str, future: "asyncio.Future[Job]") -> None:
         watchers = self._watchers.get(ref)
         if watchers is not None:
