@@ -54,8 +54,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         if lock is None:
             return 0
         sys.setswitchinterval(SWITCH_INTERVAL_S)
+        store = SqlStore(settings.store.url or f"sqlite:///{place.state_dir}/danlu.db")
+        store.migrate_apart()
         with lock:
-            uvloop.run(serve(settings, place, ready))
+            uvloop.run(serve(settings, place, store, ready))
         return 0
     except DanluError as error:
         ready.failed(error)
@@ -66,12 +68,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         return failure.exit_code
 
 
-async def serve(settings: Settings, place: boot.Place, ready: boot.Ready) -> None:
+async def serve(settings: Settings, place: boot.Place, store: SqlStore, ready: boot.Ready) -> None:
     """Serve until a signal or a person says stop."""
     stopping = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stopping.set)
-    async with rooms(settings, place, stopping) as desk:
+    async with rooms(settings, place, store, stopping) as desk:
         app = make_app(desk)
         servers = [(make_server(app), boot.unix_sockets(place))]
         if place.listen:
@@ -96,7 +98,7 @@ async def serve(settings: Settings, place: boot.Place, ready: boot.Ready) -> Non
 
 
 @contextlib.asynccontextmanager
-async def rooms(settings: Settings, place: boot.Place, stopping: asyncio.Event) -> AsyncIterator[Desk]:
+async def rooms(settings: Settings, place: boot.Place, store: SqlStore, stopping: asyncio.Event) -> AsyncIterator[Desk]:
     """Store, engine and loop, brought up in this order and taken down in the other."""
     engine_settings = settings.engine
     node = read_node(
@@ -106,7 +108,6 @@ async def rooms(settings: Settings, place: boot.Place, stopping: asyncio.Event) 
         cpus=engine_settings.cpus,
         memory_mib=settings.memory_mib,
     )
-    store = SqlStore(settings.store.url or f"sqlite:///{place.state_dir}/danlu.db")
     engine = LocalEngine(place.state_dir, places.keeper_socket(place.state_dir), lambda: (node,))
     async with contextlib.AsyncExitStack() as stack:
         book = Book(store, await store.open())

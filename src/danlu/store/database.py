@@ -17,6 +17,11 @@ class Database(Protocol):
 
     readers: Engine
 
+    @property
+    def is_new(self) -> bool:
+        """Known without asking: there is no database yet."""
+        ...
+
     def lease(self) -> None:
         """Make sure that no other server works with this database. Refused names the one that does."""
         ...

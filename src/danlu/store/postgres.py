@@ -45,6 +45,10 @@ class PostgresDatabase:
             hide_parameters=True,
         )
 
+    @property
+    def is_new(self) -> bool:
+        return False
+
     def lease(self) -> None:
         """Nothing yet: the lease is a lock of the writer's own connection, so no write can happen without it."""
 

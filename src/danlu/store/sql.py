@@ -1,6 +1,7 @@
 """The store on SQLite or PostgreSQL: one writer thread, a few readers, the event loop never blocked."""
 
 import asyncio
+import os
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
@@ -34,6 +35,18 @@ class SqlStore:
         self._patience = patience
         self._pool: ThreadPoolExecutor | None = None
         self._writer: Writer | None = None
+
+    def migrate_apart(self) -> None:
+        """Before there are threads: a new database file gets its tables from a child process. What makes them takes
+        10 MB, which go with the child. What fails there, `open` meets again and tells."""
+        if self._database.is_new:
+            child = os.fork()
+            if child == 0:
+                try:
+                    self._opened()
+                finally:
+                    os._exit(0)
+            os.waitpid(child, 0)
 
     async def open(self) -> Sequence[Job]:
         pool = ThreadPoolExecutor(_READERS, "danlu-store-reader")

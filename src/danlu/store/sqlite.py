@@ -32,6 +32,10 @@ class SqliteDatabase:
         # Takes the write lock at once: a transaction that has to get it later fails without waiting.
         event.listen(self._writers, "begin", lambda connection: connection.exec_driver_sql("BEGIN IMMEDIATE"))
 
+    @property
+    def is_new(self) -> bool:
+        return not os.path.exists(self._path)
+
     def lease(self) -> None:
         """A locked file, not a row: the lock dies with the process, so there is no time-out to wait for."""
         try:
