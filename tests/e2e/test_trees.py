@@ -127,3 +127,13 @@ def test_a_stop_gives_the_notice_first_unless_it_is_in_a_hurry(here: Installatio
         assert (here.work / "checkpoint").exists() is is_saved
         for name in ("ready", "checkpoint"):
             (here.work / name).unlink(missing_ok=True)
+
+
+def test_too_much_memory_ends_the_job_where_that_can_be_enforced(here: Installation) -> None:
+    modest = here.submit("--mem", "100M", "--", "sleep", "600")
+    here.until(modest, "RUNNING")
+    is_enforced = "memory limit not enforced: " not in here.danlu("show", modest).text
+    eats = "import mmap; m = mmap.mmap(-1, 400 << 20); [m.__setitem__(at, 1) for at in range(0, 400 << 20, 4096)]"
+    done = here.danlu("run", "--mem", "100M", "--", sys.executable, "-c", eats, code=137 if is_enforced else 0)
+    assert not is_enforced or "used more than its 100 MiB of memory" in done.talk
+    assert here.state(modest) == "RUNNING"

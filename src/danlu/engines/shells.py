@@ -8,7 +8,8 @@ from typing import Any
 
 from danlu.engines import process_tree
 from danlu.engines.keeper_run import Run
-from danlu.engines.spawn import CannotStart, user_prefix
+from danlu.engines.spawn import CannotStart
+from danlu.engines.spawn_as import account_of
 from danlu.engines.supervisor import Supervisor
 
 
@@ -41,7 +42,7 @@ def _terminal(run: Run, asked: dict[str, Any], theirs: list[int], ours: list[int
     if asked.get("rows") and asked.get("columns"):
         fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", asked["rows"], asked["columns"], 0, 0))
     if run.user:
-        os.fchown(slave, user_prefix(run.user)[1], -1)
+        os.fchown(slave, account_of(run.user).pw_uid, -1)
     # Opened by the leader of a new session, it becomes its controlling terminal.
     opened = (os.POSIX_SPAWN_OPEN, 0, os.ttyname(slave), os.O_RDWR, 0)
     return [opened, (os.POSIX_SPAWN_DUP2, 0, 1), (os.POSIX_SPAWN_DUP2, 0, 2)]

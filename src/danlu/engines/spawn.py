@@ -9,7 +9,7 @@ USUAL_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 # Joins a group before the command begins; the shell is replaced by the command.
 _JOIN = 'echo $$ > "$1" || exit 125; shift; exec "$@"'
 # What the keeper, or whoever started it, may have changed for itself.
-_SIGNALS_TO_RESET = sorted(signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP})
+SIGNALS_TO_RESET = sorted(signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP})
 
 
 class CannotStart(Exception):
@@ -61,38 +61,17 @@ def open_log(path: str) -> int:
         raise CannotStart(f"the log cannot be written: {shown(path)} ({describe(error)})") from None
 
 
-def user_prefix(user: str) -> tuple[list[str], int]:
-    """The words before a command that make it run as `user`, and the uid."""
-    import pwd
-
-    try:
-        found = pwd.getpwnam(user)
-    except (KeyError, ValueError):
-        raise CannotStart(f"this machine has no user {shown(user)}") from None
-    if found.pw_uid == os.geteuid():
-        return [], found.pw_uid
-    if os.geteuid() != 0:
-        raise CannotStart(f"only a keeper of root may run jobs as {shown(user)}")
-    ids = [f"--reuid={found.pw_uid}", f"--regid={found.pw_gid}", "--init-groups"]
-    return ["/usr/bin/setpriv", *ids, "--"], found.pw_uid
-
-
-def spawn(command: list[str], env: dict[str, str], file_actions: list[Any], *, user: str = "", join: str = "") -> int:
+def spawn(command: list[str], env: dict[str, str], file_actions: list[Any], *, join: str = "") -> int:
     """Start `command` in the current folder and a session of its own. Its pid."""
-    if not command or not command[0]:
-        raise CannotStart("there is no command to run", 127)
     path, words = find_command(command[0], env), command
-    prefix = user_prefix(user)[0] if user else []
     if join:
-        prefix = ["/bin/sh", "-c", _JOIN, "sh", join, *prefix]
-    if prefix:
-        path, words = prefix[0], [*prefix, path, *command[1:]]
+        path, words = "/bin/sh", ["sh", "-c", _JOIN, "sh", join, path, *command[1:]]
     try:
         return _spawn(path, words, env, file_actions)
     except OSError as error:
         if error.errno == errno.ENOEXEC:  # a script without #!, as shells run it
             return _try_spawn("/bin/sh", ["sh", path, *words[1:]], env, file_actions)
-        raise CannotStart(*_why_not(error, path)) from None
+        raise CannotStart(*why_not(error, path)) from None
     except ValueError as error:
         raise CannotStart(f"the command cannot be passed to the system: {error}") from None
 
@@ -101,16 +80,16 @@ def _try_spawn(path: str, words: list[str], env: dict[str, str], file_actions: l
     try:
         return _spawn(path, words, env, file_actions)
     except OSError as error:
-        raise CannotStart(*_why_not(error, path)) from None
+        raise CannotStart(*why_not(error, path)) from None
 
 
 def _spawn(path: str, words: list[str], env: dict[str, str], file_actions: list[Any]) -> int:
     return os.posix_spawn(
-        path, words, env, file_actions=file_actions, setsid=True, setsigmask=(), setsigdef=_SIGNALS_TO_RESET
+        path, words, env, file_actions=file_actions, setsid=True, setsigmask=(), setsigdef=SIGNALS_TO_RESET
     )
 
 
-def _why_not(error: OSError, path: str) -> tuple[str, int | None]:
+def why_not(error: OSError, path: str) -> tuple[str, int | None]:
     if error.errno == errno.ENOENT:
         return f"the interpreter named in the first line of {shown(path)} does not exist", 126
     if error.errno == errno.E2BIG:

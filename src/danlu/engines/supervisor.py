@@ -14,6 +14,7 @@ from danlu.engines.keeper_run import UNKILLABLE_AFTER_SECONDS, Run, signal_name
 from danlu.engines.kin import Kin
 from danlu.engines.process_tree import Process
 from danlu.engines.spawn import CannotStart, enter_folder, open_log, spawn
+from danlu.engines.spawn_as import account_of, spawn_as
 from danlu.engines.wire import KEEPER_MARK, RUN_MARK
 
 # Adopted processes are no children: nobody tells when the last of them is gone.
@@ -81,11 +82,16 @@ class Supervisor:
 
     def spawn_in(self, run: Run, command: list[str], env: dict[str, str], actions: list[Any]) -> int:
         """Start a process in the run's folder and groups, as its user."""
-        enter_folder(run.workdir)
+        if not command or not command[0]:
+            raise CannotStart("there is no command to run", 127)
+        account = account_of(run.user) if run.user else None
+        join = f"{run.limited.path}/cgroup.procs" if run.limited else ""
         stepped = self._step_into_group(run)
         try:
-            join = f"{run.limited.path}/cgroup.procs" if run.limited else ""
-            return spawn(command, env, actions, user=run.user, join=join)
+            if account and account.pw_uid != os.geteuid():
+                return spawn_as(account, command, env, actions, folder=run.workdir, join=join)
+            enter_folder(run.workdir)
+            return spawn(command, env, actions, join=join)
         finally:
             if stepped:
                 self.groups.step_back()

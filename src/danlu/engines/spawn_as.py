@@ -1,0 +1,107 @@
+"""Starting a process as somebody else: a child that gives up every right first, and only then looks at what was asked.
+
+The submitter's folder, variables and command are never touched by anything that is still root: a folder below a closed
+one would open, and a variable such as LD_PRELOAD would make whoever sets it root."""
+
+import errno
+import os
+import pwd
+import signal
+from typing import Any, NoReturn
+
+from danlu.engines.spawn import SIGNALS_TO_RESET, CannotStart, enter_folder, find_command, shown, why_not
+from danlu.engines.wire import parse_line, render_line
+
+
+def account_of(user: str) -> pwd.struct_passwd:
+    """The Unix user, if a process may be started as them."""
+    try:
+        found = pwd.getpwnam(user)
+    except (KeyError, ValueError):
+        raise CannotStart(f"this machine has no user {shown(user)}") from None
+    if os.geteuid() not in (0, found.pw_uid):
+        raise CannotStart(f"only a keeper of root may run jobs as {shown(user)}")
+    return found
+
+
+def spawn_as(
+    account: pwd.struct_passwd,
+    command: list[str],
+    env: dict[str, str],
+    file_actions: list[Any],
+    *,
+    folder: str,
+    join: str = "",
+) -> int:
+    """Start `command` in the folder and in a session of its own. Its pid."""
+    read_end, write_end = os.pipe2(os.O_CLOEXEC)
+    pid = os.fork()
+    if not pid:
+        _become(account, command, env, file_actions, folder, join, write_end)
+    os.close(write_end)
+    with open(read_end, "rb") as told:
+        problem = told.read()  # nothing, as soon as the command has taken over
+    if problem:
+        os.waitpid(pid, 0)
+        raise CannotStart(*parse_line(problem))
+    return pid
+
+
+def _become(
+    account: pwd.struct_passwd,
+    command: list[str],
+    env: dict[str, str],
+    file_actions: list[Any],
+    folder: str,
+    join: str,
+    problems: int,
+) -> NoReturn:
+    cannot: CannotStart | None = None
+    path = command[0]
+    try:
+        signal.set_wakeup_fd(-1)  # the keeper's, not ours
+        os.setsid()
+        if join:
+            with open(join, "w") as group:
+                group.write("0")
+        for action in file_actions:
+            _act(*action)
+        for number in SIGNALS_TO_RESET:
+            signal.signal(number, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_SETMASK, ())
+        os.initgroups(account.pw_name, account.pw_gid)
+        os.setresgid(account.pw_gid, account.pw_gid, account.pw_gid)
+        os.setresuid(account.pw_uid, account.pw_uid, account.pw_uid)
+        enter_folder(folder)
+        path = find_command(command[0], env)
+        _execute(path, command, env)
+    except CannotStart as error:
+        cannot = error
+    except OSError as error:
+        cannot = CannotStart(*why_not(error, path))
+    except ValueError as error:
+        cannot = CannotStart(f"the command cannot be passed to the system: {error}")
+    finally:
+        if cannot:
+            os.write(problems, render_line([cannot.text, cannot.exit_code]))
+        os._exit(126)
+
+
+def _act(kind: int, fd: int, *what: Any) -> None:
+    """What posix_spawn does with a file action."""
+    if kind == os.POSIX_SPAWN_DUP2:
+        os.dup2(fd, what[0])
+        return
+    opened = os.open(*what)
+    os.dup2(opened, fd)
+    if opened != fd:
+        os.close(opened)
+
+
+def _execute(path: str, command: list[str], env: dict[str, str]) -> None:
+    try:
+        os.execve(path, command, env)
+    except OSError as error:
+        if error.errno != errno.ENOEXEC:
+            raise
+        os.execve("/bin/sh", ["sh", path, *command[1:]], env)  # a script without #!, as shells run it
