@@ -157,6 +157,21 @@ def test_dependencies_are_kept_and_a_broken_one_ends_who_waited(tmp_path: Path) 
     on_rig(scenario, tmp_path)
 
 
+def test_stopping_what_others_wait_for_ends_them_too(tmp_path: Path) -> None:
+    async def scenario(rig: Rig) -> None:
+        client = rig.client(ROOT)
+        holder = (await submit(client, gpus=2))["id"]
+        await rig.state(client, holder, "RUNNING")
+        first = (await submit(client, gpus=1))["id"]
+        array = (await submit(client, after=[first], array="1-3"))["id"]
+        behind = (await submit(client, after=[array]))["id"]
+        await client.post(f"/jobs/{first}/stop")
+        await rig.state(client, behind, "CANCELLED")
+        assert (await client.get(f"/jobs/{array}")).json()["states"] == {"CANCELLED": 3}
+
+    on_rig(scenario, tmp_path)
+
+
 def test_a_failed_run_is_tried_again_and_its_past_is_shown(tmp_path: Path) -> None:
     async def scenario(rig: Rig) -> None:
         client = rig.client(ROOT)

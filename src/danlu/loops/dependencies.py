@@ -9,15 +9,12 @@ from danlu.store.base import Outcome
 from danlu.store.book import Book
 
 
-async def release_dependents(book: Book, ended: Iterable[Job], now: datetime) -> None:
-    """After these have ended, move on those who waited for them."""
-    refs: set[str] = set()
-    for job in ended:
-        if job.state.is_ended:
-            refs.add(job.id)
-            if job.array_id and not book.live.active_in(job.array_id):
-                refs.add(job.array_id)
-    await _release(book, {job_id for ref in refs for job_id in book.live.dependents(ref)}, now)
+async def release_dependents(book: Book, now: datetime) -> None:
+    """Move on those who waited for what has ended since the last time."""
+    if book.awaited_ends:
+        refs = {ref for job in book.awaited_ends for ref in (job.id, job.array_id) if ref}
+        await _release(book, {job_id for ref in refs for job_id in book.live.dependents(ref)}, now)
+        book.awaited_ends.clear()
 
 
 async def release_all(book: Book, now: datetime) -> None:

@@ -88,7 +88,7 @@ class Schedule:
         teller.start_snapshots([*starting, *unstarted])
         await teller.forget([Handle(job.handle) for job in held if job.id in over and job.handle])
         await teller.stop_the_asked()
-        await release_dependents(self.book, over.values(), now)
+        await release_dependents(self.book, now)
 
     def _plan(self, over: Sequence[Job], now: datetime) -> list[Job]:
         """The jobs that start now, with their seats and the names by which the engine will know them."""

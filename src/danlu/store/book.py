@@ -16,6 +16,7 @@ class Book:
         self.store = store
         self.live = Live(active)
         self.changed = asyncio.Event()  # something is to be scheduled
+        self.awaited_ends: list[Job] = []  # ends that other jobs wait for, however they came about
 
     async def insert(
         self, jobs: Sequence[Job], *, key: str = "", environ: Mapping[str, str] | None = None
@@ -33,7 +34,11 @@ class Book:
             await self._look_again(jobs)
             raise
         self.live.apply(jobs)
+        self.awaited_ends += [job for job in jobs if job.state.is_ended and self._is_awaited(job)]
         self.changed.set()
+
+    def _is_awaited(self, job: Job) -> bool:
+        return bool(self.live.dependents(job.id) or (job.array_id and self.live.dependents(job.array_id)))
 
     async def get(self, job_id: str) -> Job | None:
         return self.live.jobs.get(JobId(job_id)) or await self.store.get(job_id)
