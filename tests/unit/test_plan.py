@@ -145,7 +145,7 @@ class TestShards:
         assert started(made) == ["a"]
         made = plan(snapshot(node(gpus=1), waiting("a", gpus=1), waiting("b", shards=1)))
         assert started(made) == ["a"]
-        assert made.waits["b"].reason == Reason("no_shards", "needs 1 shard of one GPU, at most 0 are free on one")
+        assert made.waits["b"].reason == Reason("no_shards", "needs 1 shard of one GPU, none is free on one")
 
     def test_they_never_span_two_cards(self) -> None:
         shared = (holding("h1", shared_gpu=0, shards=40), holding("h2", shared_gpu=1, shards=40))

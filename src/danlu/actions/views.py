@@ -10,7 +10,7 @@ from danlu.actions.refs import resolve_one
 from danlu.actions.wishes import Wish, spec_of
 from danlu.domain.account import Actor, demand
 from danlu.domain.job import ACTIVE, Job, JobState, Reason
-from danlu.domain.resources import Gpu, Node, Seat
+from danlu.domain.resources import Gpu, Node, Seat, model_fits
 from danlu.scheduler.plan import plan, seat_now
 from danlu.scheduler.snapshot import Wait, Waiting
 from danlu.store.base import JobFilter, Page
@@ -88,7 +88,7 @@ async def why(book: Book, nodes: Sequence[Node], actor: Actor, ref: str, *, now:
     wait = made.waits.get(job.group)
     if wait is None:
         return Why(job, Reason("starting", "starts right now"), None, now, ())
-    holders = tuple(holder_of(held, now) for held in book.live.holding() if _is_in_the_way(held, job))
+    holders = tuple(holder_of(held, now) for held in book.live.holding() if _is_in_the_way(held, job, nodes))
     return Why(job, wait.reason, wait.place, wait.estimated_at, holders)
 
 
@@ -140,10 +140,13 @@ def _node_view(node: Node, jobs: Sequence[Job], now: datetime) -> NodeView:
     )
 
 
-def _is_in_the_way(held: Job, waiting: Job) -> bool:
+def _is_in_the_way(held: Job, waiting: Job, nodes: Sequence[Node]) -> bool:
+    """Does it hold something of the kind that the other waits for?"""
     ask, seat = waiting.spec.ask, held.seat
     if seat is None:
         return False
-    if ask.gpus or ask.shards:
-        return bool(seat.gpus) or seat.shared_gpu is not None
-    return True
+    if not (ask.gpus or ask.shards):
+        return True
+    held_gpus = {*seat.gpus, seat.shared_gpu}
+    cards = [gpu for node in nodes if node.name == seat.node for gpu in node.gpus if gpu.index in held_gpus]
+    return any(model_fits(gpu.model, ask.gpu_model) for gpu in cards)

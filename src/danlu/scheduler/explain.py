@@ -93,7 +93,7 @@ class Explainer:
         if len(self._fleet.nodes) == 1:
             where = "here"
         if ask.cpus > supply.most_cpus:
-            return Reason("no_cpus", f"needs {render_cpus(ask.cpus)}, at most {supply.most_cpus} are free {where}")
+            return Reason("no_cpus", f"needs {render_cpus(ask.cpus)}, {_at_most(supply.most_cpus)} {where}")
         memory = render_memory(ask.memory_mib)
         if ask.memory_mib > supply.most_memory:
             most = render_memory(supply.most_memory)
@@ -103,10 +103,14 @@ class Explainer:
         return Reason("no_memory", f"needs {render_list(wanted)}, no single node has them free together")
 
 
+def _at_most(free: int) -> str:
+    return f"at most {free} {'is' if free == 1 else 'are'} free" if free > 0 else "none is free"
+
+
 def _few_cards(ask: Ask, supply: Supply) -> Reason:
     needs = f"needs {render_cards(ask)}"
     if ask.shards:
-        return Reason("no_shards", f"{needs}, at most {max(supply.most, 0)} are free on one")
+        return Reason("no_shards", f"{needs}, {_at_most(supply.most)} on one")
     free = f"{supply.free} of {supply.total} {'is' if supply.free == 1 else 'are'} free"
     if supply.hosts == 1 or supply.free < ask.gpus:
         return Reason("no_gpus", f"{needs}, {free}")
