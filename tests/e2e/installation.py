@@ -125,6 +125,9 @@ class Installation:
     def state(self, ref: str) -> str:
         return str(self.show(ref)["state"])
 
+    def log_path(self, ref: str) -> Path:
+        return Path(self.client().job(ref).data["log_path"])
+
     def until(self, ref: str, *states: str, within: float = PATIENCE_S) -> dict[str, Any]:
         """The job, once it is in one of these states."""
         client, last = self.client(), ""

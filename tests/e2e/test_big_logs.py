@@ -27,10 +27,6 @@ def checksum(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def log_of(here: Installation, job_id: str) -> Path:
-    return here.home / "logs" / job_id[:2] / f"{job_id}.1.log"
-
-
 def test_a_log_of_a_gigabyte_arrives_whole_and_leaves_the_server_small(here: Installation, size: int) -> None:
     here.danlu("run", "--", "true")
     server = here.server_pid()
@@ -39,10 +35,11 @@ def test_a_log_of_a_gigabyte_arrives_whole_and_leaves_the_server_small(here: Ins
     here.danlu("run", "--quiet", "--detach", "--", "sh", "-c", script)
     here.danlu("wait", "@")
     job_id = here.show("@")["id"]
-    assert log_of(here, job_id).stat().st_size > size
+    log = here.log_path(job_id)
+    assert log.stat().st_size > size
 
     assert here.danlu("logs", "--tail", "5", job_id).out == b"1\n2\n3\n4\n5\n"
-    whole = checksum(log_of(here, job_id))
+    whole = checksum(log)
     for options in ([], ["-f"]):
         with subprocess.Popen([DANLU, "logs", *options, job_id], stdout=subprocess.PIPE, env=here.environ()) as reading:
             assert isinstance(reading.stdout, io.BufferedReader)
@@ -52,7 +49,7 @@ def test_a_log_of_a_gigabyte_arrives_whole_and_leaves_the_server_small(here: Ins
     assert here.server_pid() == server
     assert memory_mib(server, "VmHWM") - before < GROWTH_MIB
     here.danlu("rm", job_id)
-    assert not log_of(here, job_id).exists()
+    assert not log.exists()
 
 
 def test_one_endless_line_is_no_trouble_either(here: Installation) -> None:
@@ -75,10 +72,11 @@ def test_a_job_that_floods_its_log_and_a_slow_reader_disturb_nobody(
     # As fast as it can, but not for ever: the disk is everybody's.
     flood = here.submit("--", "sh", "-c", f"yes 'faster than anybody reads' | head -c {size}; exec sleep 600")
     here.until(flood, "RUNNING")
+    log = here.log_path(flood)
     slow = here.begin("logs", "-f", flood)
     assert slow.stdout
     read = b""
-    eventually(log_of(here, flood).exists, "the flood has begun")
+    eventually(log.exists, "the flood has begun")
     for _ in range(20):
         read += os.read(slow.stdout.fileno(), 1 << 16)
         states = {job["id"]: job["state"] for job in here.danlu("ps", "--json").json()["items"]}
@@ -86,7 +84,7 @@ def test_a_job_that_floods_its_log_and_a_slow_reader_disturb_nobody(
     assert here.danlu("run", "--", "echo", "in between").out == b"in between\n"
     assert set(read.splitlines()[1:-1]) == {b"faster than anybody reads"}
 
-    eventually(lambda: log_of(here, flood).stat().st_size >= size, "all is written")
+    eventually(lambda: log.stat().st_size >= size, "all is written")
     assert here.server_pid() == server
     assert memory_mib(server, "VmHWM") - before < GROWTH_MIB
     here.danlu("stop", flood)

@@ -126,7 +126,7 @@ def test_wait_and_rm(here: Installation) -> None:
     waiting = here.begin("wait", waits)
     (here.work / "door").touch()
     assert waiting.communicate(timeout=60)[0].decode().split()[:2] == [waits, "SUCCEEDED"]
-    log = here.home / "logs" / waits[:2] / f"{waits}.1.log"
+    log = here.log_path(waits)
     assert log.exists()
     here.danlu("rm", waits)
     assert not log.exists()

@@ -116,7 +116,7 @@ def test_a_job_that_fills_the_disk_with_its_log_hurts_itself_only(small: Install
     here.danlu("ps")
     here.danlu("why", stays)
     assert here.danlu("logs", "--tail", "1", filler).code == 0
-    os.truncate(here.home / "logs" / filler[:2] / f"{filler}.1.log", 0)
+    os.truncate(here.log_path(filler), 0)
     assert here.ended(filler)["state"] in ("SUCCEEDED", "FAILED")
     assert here.danlu("run", "--", "echo", "goes on").out == b"goes on\n"
     assert here.main_of(f"{stays}.1") == main
