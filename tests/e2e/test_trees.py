@@ -82,9 +82,9 @@ def test_a_job_that_ends_by_itself_leaves_no_process(here: Installation, forest:
 
 def test_a_job_out_of_time_leaves_no_process(here: Installation, forest: tuple[str, str]) -> None:
     mark, script = forest
-    job_id = begun(here, mark, script, "stays", "--time", "5s")
+    job_id = begun(here, mark, script, "stays", "--time", "9s")
     ended = here.ended(job_id)
-    assert (ended["state"], ended["reason"]["text"]) == ("TIMED_OUT", "reached its time limit of 5s")
+    assert (ended["state"], ended["reason"]["text"]) == ("TIMED_OUT", "reached its time limit of 9s")
     assert here.marked(mark) == []
     assert sleepers(here, mark) == []
 
@@ -107,12 +107,12 @@ CHECKPOINTS = "trap 'echo saved > checkpoint' USR1; touch ready; while :; do sle
 
 def test_the_notice_before_the_time_limit_lets_a_job_save_itself(here: Installation, settings: Settings) -> None:
     settings(ENGINE_GRACE="1s")
-    done = here.danlu("run", "--time", "6s", "--signal", "USR1@4", "--", "sh", "-c", CHECKPOINTS, code=None)
+    done = here.danlu("run", "--time", "9s", "--signal", "USR1@5", "--", "sh", "-c", CHECKPOINTS, code=None)
     assert done.code not in (0, None)
     assert "ran out of time" in done.talk
     assert (here.work / "checkpoint").read_text() == "saved\n"
     shown = here.show("@")
-    assert (shown["state"], shown["signal"]) == ("TIMED_OUT", "USR1@4")
+    assert (shown["state"], shown["signal"]) == ("TIMED_OUT", "USR1@5")
 
 
 def test_a_stop_gives_the_notice_first_unless_it_is_in_a_hurry(here: Installation, settings: Settings) -> None:
