@@ -48,7 +48,7 @@ class Clock:
         fresh.rename(self._path)
 
 
-@pytest.fixture
+@pytest.fixture(autouse=True)
 def swept() -> Iterator[None]:
     """What libfaketime leaves in memory of processes that were killed: a new one of the same number would fail."""
     yield
@@ -58,7 +58,7 @@ def swept() -> Iterator[None]:
 
 
 @pytest.fixture
-def clock(swept: None, here: Installation, settings: Settings) -> Clock:
+def clock(here: Installation, settings: Settings) -> Clock:
     """A server and a keeper whose clock the test sets."""
     settings(ENGINE_CPUS=3, ENGINE_GRACE="1s")
     clock = Clock(here.root / "clock")
