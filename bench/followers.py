@@ -3,6 +3,7 @@
 import asyncio
 import re
 import time
+from collections.abc import Iterator
 from statistics import median
 from typing import cast
 
@@ -56,7 +57,7 @@ class Follower(asyncio.Protocol):
         """Seconds from the write of each line to the arrival of its last byte."""
         found: list[float] = []
         rest = b""
-        for arrived, data in self.pieces:
+        for arrived, data in self._chunks():
             rest += data
             end = 0
             for line in STAMP.finditer(rest):
@@ -64,6 +65,19 @@ class Follower(asyncio.Protocol):
                 end = line.end()
             rest = rest[end:]
         return found
+
+    def _chunks(self) -> Iterator[tuple[int, bytes]]:
+        """Each chunk of the body, with the time at which it was complete. A line may go on in the next."""
+        raw = b""
+        is_body = False
+        for arrived, data in self.pieces:
+            raw += data
+            if not is_body and b"\r\n\r\n" in raw:
+                is_body, raw = True, raw.partition(b"\r\n\r\n")[2]
+            while is_body and (at := raw.find(b"\r\n")) >= 0 and len(raw) >= at + int(raw[:at], 16) + 4:
+                size = int(raw[:at], 16)
+                yield arrived, raw[at + 2 : at + 2 + size]
+                raw = raw[at + size + 4 :]
 
 
 def measure(quick: bool) -> list[Figure]:

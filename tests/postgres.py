@@ -51,7 +51,7 @@ class PostgresServer:
 
     def remove(self) -> None:
         subprocess.run(
-            [self._binaries / "pg_ctl", "-D", self._data, "-m", "immediate", "stop"],
+            [self._binaries / "pg_ctl", "-D", self._data, "-m", "fast", "stop"],
             user=self._run_as,
             cwd=self._folder,
             capture_output=True,

@@ -138,6 +138,7 @@ async def rooms(settings: Settings, place: boot.Place, store: SqlStore, stopping
             trouble=lambda: schedule.trouble,
             stop_server=stopping.set,
             default_time=settings.default_time,
+            looks_at_folders=engine_settings.run_as != "submitter",
             snapshot_limit_bytes=settings.snapshot_limit_bytes,
         )
 

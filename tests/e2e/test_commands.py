@@ -285,3 +285,10 @@ def test_a_reader_that_leaves_early_is_fine(here: Installation) -> None:
     )
     assert piped.stdout.splitlines()[0] == b"1"
     assert piped.stderr == b""
+
+
+def test_files_of_a_job_are_for_whom_the_submitter_wants(here: Installation) -> None:
+    for umask in ("0027", "0002"):
+        prefix = ("sh", "-c", f'umask {umask}; exec "$@"', "sh")
+        told = here.danlu("run", "-q", "--", "sh", "-c", "umask", prefix=prefix)
+        assert told.out.strip() == umask

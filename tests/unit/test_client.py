@@ -1,5 +1,6 @@
 """The client against a server that can die at a chosen moment."""
 
+import os
 import subprocess
 import sys
 import threading
@@ -40,6 +41,9 @@ def test_submit_sends_what_was_asked(server: FakeServer, client: Client, monkeyp
     environ = body.pop("environ")
     assert environ["MY_DATA"] == "/data\udcff"
     assert "SSH_TTY" not in environ
+    umask = os.umask(0o077)
+    os.umask(umask)
+    assert int(body.pop("umask"), 8) == umask
     assert body == {
         "command": ["python", "train.py"],
         "gpus": 1,

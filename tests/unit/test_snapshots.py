@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from danlu.errors import Invalid, NotFound
+from danlu.errors import Invalid, NotFound, TooBig
 from danlu.provision.snapshots import SnapshotFile, SnapshotShelf, check_manifest
 
 REGULAR, EXECUTABLE, LINK = 0o100644, 0o100755, 0o120777
@@ -68,12 +68,16 @@ def test_an_incomplete_snapshot_is_refused_with_the_name_of_what_is_missing(tmp_
         [file("a"), file("a", b"other")],
         [file("a", b"/etc", LINK), file("a/passwd")],
         [SnapshotFile("a", REGULAR, 1, "../../x")],
-        [SnapshotFile("a", REGULAR, 10**9, "0" * 64)],
     ],
 )
 def test_whatever_could_leave_its_folder_is_refused(files: list[SnapshotFile]) -> None:
     with pytest.raises(Invalid):
         check_manifest(files, limit_bytes=10**6)
+
+
+def test_what_is_too_big_is_refused_with_its_size() -> None:
+    with pytest.raises(TooBig, match="954 MiB, at most 1 MiB"):
+        check_manifest([SnapshotFile("a", REGULAR, 10**9, "0" * 64)], limit_bytes=2**20)
 
 
 def test_a_half_made_folder_is_begun_again(tmp_path: Path) -> None:

@@ -45,13 +45,15 @@ async def submit(
     *,
     key: str = "",
     default_time: timedelta | None = None,
+    looks_at_folders: bool = True,
     now: datetime,
 ) -> Sequence[Job]:
-    """Accept a job or an array, durably. The same key again gives what the first one made."""
+    """Accept a job or an array, durably. The same key again gives what the first one made.
+    `looks_at_folders`: a server of root must not tell people what exists in folders that are closed to them."""
     demand(actor, "job.submit", actor.name, "a new job")
     spec, array = spec_of(wish, default_time=default_time)
     check_possible(nodes, spec)
-    if not os.path.isdir(spec.workdir):
+    if looks_at_folders and not os.path.isdir(spec.workdir):
         raise Invalid(f"the folder `{spec.workdir}` does not exist on this machine", "see `--workdir`")
     if spec.snapshot:
         await asyncio.to_thread(shelf.check, spec.snapshot)
@@ -85,6 +87,7 @@ async def clone(
     *,
     key: str = "",
     default_time: timedelta | None = None,
+    looks_at_folders: bool = True,
     now: datetime,
 ) -> Sequence[Job]:
     """Submit again what was submitted once, with other options where given."""
@@ -94,7 +97,17 @@ async def clone(
     if job.array_index is not None and ref != job.array_id:
         wish = replace(wish, array=str(job.array_index))
     wish = changed_wish(wish, changes)
-    return await submit(book, nodes, shelf, actor, wish, key=key, default_time=default_time, now=now)
+    return await submit(
+        book,
+        nodes,
+        shelf,
+        actor,
+        wish,
+        key=key,
+        default_time=default_time,
+        looks_at_folders=looks_at_folders,
+        now=now,
+    )
 
 
 async def stop(book: Book, actor: Actor, ref: str, *, how: str = "", now: datetime) -> list[Job]:
@@ -151,7 +164,7 @@ async def wait(book: Book, actor: Actor, ref: str, *, timeout_s: float) -> list[
         async with asyncio.timeout(timeout_s):
             for job in jobs:
                 await ended(book, job.id)
-    return [found for job in jobs if (found := await book.get(job.id)) is not None]
+    return await resolve(book, actor, jobs[0].group if len(jobs) > 1 else jobs[0].id)
 
 
 async def ended(book: Book, job_id: JobId) -> None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, fields, replace
 from datetime import timedelta
 from typing import Any
 
-from danlu.domain.job import DEFAULT_PRIORITY, JobSpec
+from danlu.domain.job import DEFAULT_PRIORITY, DEFAULT_UMASK, JobSpec
 from danlu.domain.resources import Ask
 from danlu.domain.written import (
     ArrayAsk,
@@ -17,6 +17,7 @@ from danlu.domain.written import (
     parse_memory_mib,
     parse_notice,
     parse_pairs,
+    parse_umask,
 )
 from danlu.errors import Invalid
 
@@ -41,6 +42,7 @@ class Wish:
     retries: str | int = 0
     signal: str = ""
     snapshot: str = ""
+    umask: str = ""
     environ: Mapping[str, str] | None = None
 
 
@@ -74,6 +76,7 @@ def spec_of(wish: Wish, *, default_time: timedelta | None = None) -> tuple[JobSp
         array=wish.array,
         at_once=array.at_once if array else None,
         snapshot=wish.snapshot,
+        umask=parse_umask(wish.umask) if wish.umask else DEFAULT_UMASK,
     )
     return spec, array
 
@@ -97,6 +100,7 @@ def wish_of(spec: JobSpec) -> Wish:
         retries=spec.retries,
         signal=f"{spec.notice.signal}@{spec.notice.lead.total_seconds():.0f}" if spec.notice else "",
         snapshot=spec.snapshot,
+        umask=f"{spec.umask:04o}",
     )
 
 

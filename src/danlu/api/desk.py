@@ -36,6 +36,7 @@ class Desk:
     trouble: Callable[[], DanluError | None]
     stop_server: Callable[[], None]
     default_time: timedelta | None = None
+    looks_at_folders: bool = True
     snapshot_limit_bytes: int = 100 * 2**20
     started_at: datetime = field(default_factory=lambda: datetime.now(UTC))
 

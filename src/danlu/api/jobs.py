@@ -71,6 +71,7 @@ async def submit(
         wish,
         key=idempotency_key,
         default_time=desk.default_time,
+        looks_at_folders=desk.looks_at_folders,
         now=now,
     )
     if follow:
@@ -89,6 +90,7 @@ async def clone(desk: TheDesk, actor: TheActor, ref: str, request: Request, idem
         changes_in(read_body(ChangesIn, await request.body())),
         key=idempotency_key,
         default_time=desk.default_time,
+        looks_at_folders=desk.looks_at_folders,
         now=datetime.now(UTC),
     )
     return _submitted(desk, actor, stored)

@@ -85,6 +85,7 @@ class ChangesIn(BaseModel):
     retries: Written | None = None
     signal: Text | None = None
     snapshot: Text | None = None
+    umask: Text | None = None
     environ: Pairs | None = None
 
 

@@ -76,6 +76,13 @@ def working_folder(chosen: str = "") -> str:
     return os.path.normpath(os.path.join(here, chosen)) if chosen else here
 
 
+def current_umask() -> int:
+    """The system tells it only to who sets it; for that moment it is the strictest."""
+    found = os.umask(0o077)
+    os.umask(found)
+    return found
+
+
 def body_of(command: Sequence[str] | None, options: Mapping[str, Any]) -> dict[str, Any]:
     """The JSON of a submit. Without a command: the changes of a clone."""
     for name in options:
@@ -101,4 +108,5 @@ def body_of(command: Sequence[str] | None, options: Mapping[str, Any]) -> dict[s
         body["workdir"] = working_folder(options.get("workdir") or "")
     if options.get("inherit_env", True):
         body["environ"] = inherited(os.environ)
+        body["umask"] = f"{current_umask():04o}"
     return body

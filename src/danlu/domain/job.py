@@ -13,6 +13,7 @@ JobId = NewType("JobId", str)
 RunId = NewType("RunId", str)
 
 DEFAULT_PRIORITY = 5
+DEFAULT_UMASK = 0o022
 
 
 class JobState(StrEnum):
@@ -82,6 +83,7 @@ class JobSpec:
     array: str = ""  # as written: `1-10%2`
     at_once: int | None = None
     snapshot: str = ""  # id of the code snapshot to run in, or empty: run in workdir
+    umask: int = DEFAULT_UMASK  # whom the files that it makes are for
     environ: str = ""  # id of the submitter's environment, kept while the job is active
 
     def __post_init__(self) -> None:

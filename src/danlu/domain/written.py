@@ -119,6 +119,13 @@ def parse_notice(text: str) -> Notice:
     return Notice(name, timedelta(seconds=int(lead) if at else 60))
 
 
+def parse_umask(text: str) -> int:
+    """`0027` -> 0o27."""
+    if not re.fullmatch(r"[0-7]{1,4}", text):
+        raise Invalid(f"a umask is an octal number such as 0022, not `{text}`")
+    return int(text, 8) & 0o777
+
+
 def parse_pairs(texts: tuple[str, ...], what: str) -> tuple[tuple[str, str], ...]:
     """`("K=V", …)` -> pairs, the last of a name wins; names are refused if no program could read them."""
     pairs: dict[str, str] = {}

@@ -24,6 +24,7 @@ class Launch:
     env: Mapping[str, str]  # the whole environment, complete
     seat: Seat
     log_path: str
+    umask: int = 0o022
     user: str = ""  # Unix user to run as; empty: the engine's own
     time_limit: timedelta | None = None
     notice: Notice | None = None

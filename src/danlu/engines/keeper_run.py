@@ -15,8 +15,8 @@ class Run:
     __slots__ = (
         "adopted", "check_at", "checks", "due", "end", "env", "exit_known_by", "grace", "group", "handle", "kill_at",
         "killing_since", "limit", "limited", "log", "main_over", "memory_mib", "notes", "notice", "notice_at", "pid",
-        "pidfd", "run_id", "shells", "spawned", "started_at", "started_mono", "status", "term_at", "user", "why",
-        "workdir",
+        "pidfd", "run_id", "shells", "spawned", "started_at", "started_mono", "status", "term_at", "umask", "user",
+        "why", "workdir",
     )  # fmt: skip
 
     def __init__(self, asked: dict[str, Any]) -> None:
@@ -24,6 +24,7 @@ class Run:
         self.run_id = parse_handle(self.handle)[1]
         self.workdir: str = asked["workdir"]
         self.log: str = asked["log"]
+        self.umask: int = asked.get("umask", 0o022)
         self.user: str = asked.get("user", "")
         self.memory_mib: int = asked.get("memory_mib", 0)
         self.limit: float | None = asked.get("limit")
@@ -121,9 +122,9 @@ class Run:
     def start_record(self) -> dict[str, Any]:
         """All but the environment: that may hold secrets, and /proc knows it while the run lives."""
         return {
-            "start": self.handle, "workdir": self.workdir, "log": self.log, "user": self.user,
-            "memory_mib": self.memory_mib, "limit": self.limit, "notice": self.notice, "grace": self.grace,
-            "at": self.started_at, "mono": self.started_mono, "notes": self.notes,
+            "start": self.handle, "workdir": self.workdir, "log": self.log, "umask": self.umask,
+            "user": self.user, "memory_mib": self.memory_mib, "limit": self.limit, "notice": self.notice,
+            "grace": self.grace, "at": self.started_at, "mono": self.started_mono, "notes": self.notes,
             "groups": [group.path if group else "" for group in (self.group, self.limited)],
         }  # fmt: skip
 

@@ -130,6 +130,7 @@ def _asked(launch: Launch) -> dict[str, Any]:
         "workdir": launch.workdir,
         "env": dict(launch.env),
         "log": launch.log_path,
+        "umask": launch.umask,
         "user": launch.user,
         "memory_mib": launch.seat.memory_mib,
         "limit": launch.time_limit.total_seconds() if launch.time_limit else None,

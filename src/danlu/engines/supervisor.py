@@ -87,12 +87,14 @@ class Supervisor:
         account = account_of(run.user) if run.user else None
         join = f"{run.limited.path}/cgroup.procs" if run.limited else ""
         stepped = self._step_into_group(run)
+        own_umask = os.umask(run.umask)
         try:
             if account and account.pw_uid != os.geteuid():
                 return spawn_as(account, command, env, actions, folder=run.workdir, join=join)
             enter_folder(run.workdir)
             return spawn(command, env, actions, join=join)
         finally:
+            os.umask(own_umask)
             if stepped:
                 self.groups.step_back()
             os.chdir("/")

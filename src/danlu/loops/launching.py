@@ -51,6 +51,7 @@ class Launcher:
             ),
             seat=job.seat,
             log_path=log_path,
+            umask=spec.umask,
             user=job.user if self.as_submitter else "",
             time_limit=spec.time_limit,
             notice=spec.notice,

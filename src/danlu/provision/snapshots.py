@@ -9,7 +9,7 @@ import stat
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from danlu.errors import Invalid, NotFound, StoreDown
+from danlu.errors import Invalid, NotFound, StoreDown, TooBig
 
 MAX_FILES = 50_000
 
@@ -25,10 +25,10 @@ class SnapshotFile:
 def check_manifest(files: Sequence[SnapshotFile], *, limit_bytes: int) -> None:
     """Refuse whatever could write outside the folder or grow too big."""
     if len(files) > MAX_FILES:
-        raise Invalid(f"a snapshot has at most {MAX_FILES:,} files, not {len(files):,}", "ignore data folders in git")
+        raise TooBig(f"a snapshot has at most {MAX_FILES:,} files, not {len(files):,}", "ignore data folders in git")
     total = sum(file.size for file in files)
     if total > limit_bytes:
-        raise Invalid(
+        raise TooBig(
             f"the snapshot has {total / 2**20:.0f} MiB, at most {limit_bytes / 2**20:.0f} MiB are allowed",
             "keep data out of it with .gitignore",
         )
