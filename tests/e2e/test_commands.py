@@ -291,4 +291,4 @@ def test_files_of_a_job_are_for_whom_the_submitter_wants(here: Installation) -> 
     for umask in ("0027", "0002"):
         prefix = ("sh", "-c", f'umask {umask}; exec "$@"', "sh")
         told = here.danlu("run", "-q", "--", "sh", "-c", "umask", prefix=prefix)
-        assert told.out.strip() == umask
+        assert told.text == umask
