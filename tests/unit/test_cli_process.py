@@ -247,6 +247,7 @@ def test_submit_prints_the_id_alone(server: FakeServer, danlu: Danlu, tmp_path: 
     assert (done.returncode, done.stdout, done.stderr) == (0, b"k3fz82aw\n", b"")
     body = server.requests[0].json
     body.pop("environ")
+    body.pop("umask")
     assert body == {
         "command": ["true"],
         "priority": 9,
@@ -394,13 +395,16 @@ def test_status_and_down_without_a_server(danlu: Danlu, monkeypatch: pytest.Monk
     assert (done.returncode, done.stdout) == (0, b"the server is not running\n")
 
 
-def test_down_waits_until_nothing_answers(server: FakeServer, danlu: Danlu) -> None:
+def test_down_waits_until_nothing_answers_and_the_process_is_gone(server: FakeServer, danlu: Danlu) -> None:
+    process = subprocess.Popen(["sleep", "1"])
     def stop(_: Request, talk: Talk) -> None:
         talk.answer({"stopping": True})
         threading.Timer(0.2, server.stop).start()
 
+    server.on("GET /status", {"pid": process.pid})
     server.on("POST /server/stop", stop)
     done = danlu("down")
+    assert process.poll() == 0
     assert (done.returncode, done.stdout) == (0, b"the server is stopped; jobs go on\n")
 
 
