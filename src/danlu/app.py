@@ -16,6 +16,7 @@ from datetime import UTC, datetime
 import uvloop
 
 from danlu import __version__, boot, places
+from danlu.actions.jobs import Rules
 from danlu.api.desk import Desk
 from danlu.api.peers import make_server
 from danlu.api.server import make_app
@@ -132,13 +133,11 @@ async def rooms(settings: Settings, place: boot.Place, store: SqlStore, stopping
             engine=engine,
             files=files,
             outlook=schedule.outlook,
-            nodes=(node,),
+            rules=Rules((node,), settings.default_time, looks_at_folders=engine_settings.run_as != "submitter"),
             state_dir=place.state_dir,
             addresses=place.addresses(tls=bool(settings.server.tls_cert)),
             trouble=lambda: schedule.trouble,
             stop_server=stopping.set,
-            default_time=settings.default_time,
-            looks_at_folders=engine_settings.run_as != "submitter",
             snapshot_limit_bytes=settings.snapshot_limit_bytes,
         )
 

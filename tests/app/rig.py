@@ -11,6 +11,7 @@ from typing import Any
 
 import httpx
 
+from danlu.actions.jobs import Rules
 from danlu.api.desk import Desk
 from danlu.api.server import make_app
 from danlu.engines.fake import FakeEngine
@@ -80,7 +81,7 @@ async def rig(folder: Path, **node_options: Any) -> AsyncIterator[Rig]:
         engine=engine,
         files=files,
         outlook=schedule.outlook,
-        nodes=(desk_node,),
+        rules=Rules((desk_node,)),
         state_dir=str(folder),
         addresses=("unix:///test",),
         trouble=lambda: schedule.trouble,

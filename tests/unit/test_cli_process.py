@@ -397,6 +397,7 @@ def test_status_and_down_without_a_server(danlu: Danlu, monkeypatch: pytest.Monk
 
 def test_down_waits_until_nothing_answers_and_the_process_is_gone(server: FakeServer, danlu: Danlu) -> None:
     process = subprocess.Popen(["sleep", "1"])
+
     def stop(_: Request, talk: Talk) -> None:
         talk.answer({"stopping": True})
         threading.Timer(0.2, server.stop).start()

@@ -6,7 +6,7 @@ import hashlib
 import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -36,24 +36,23 @@ def new_id() -> str:
     return letters[noise[0] % len(letters)] + "".join(_ALPHABET[byte % len(_ALPHABET)] for byte in noise[1:])
 
 
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What this installation accepts."""
+
+    nodes: Sequence[Node]
+    default_time: timedelta | None = None
+    looks_at_folders: bool = True  # not for root: people would learn what is in folders that are closed to them
+
+
 async def submit(
-    book: Book,
-    nodes: Sequence[Node],
-    shelf: SnapshotShelf,
-    actor: Actor,
-    wish: Wish,
-    *,
-    key: str = "",
-    default_time: timedelta | None = None,
-    looks_at_folders: bool = True,
-    now: datetime,
+    book: Book, rules: Rules, shelf: SnapshotShelf, actor: Actor, wish: Wish, *, key: str = "", now: datetime
 ) -> Sequence[Job]:
-    """Accept a job or an array, durably. The same key again gives what the first one made.
-    `looks_at_folders`: a server of root must not tell people what exists in folders that are closed to them."""
+    """Accept a job or an array, durably. The same key again gives what the first one made."""
     demand(actor, "job.submit", actor.name, "a new job")
-    spec, array = spec_of(wish, default_time=default_time)
-    check_possible(nodes, spec)
-    if looks_at_folders and not os.path.isdir(spec.workdir):
+    spec, array = spec_of(wish, default_time=rules.default_time)
+    check_possible(rules.nodes, spec)
+    if rules.looks_at_folders and not os.path.isdir(spec.workdir):
         raise Invalid(f"the folder `{spec.workdir}` does not exist on this machine", "see `--workdir`")
     if spec.snapshot:
         await asyncio.to_thread(shelf.check, spec.snapshot)
@@ -79,15 +78,13 @@ def check_possible(nodes: Sequence[Node], spec: JobSpec) -> None:
 
 async def clone(
     book: Book,
-    nodes: Sequence[Node],
+    rules: Rules,
     shelf: SnapshotShelf,
     actor: Actor,
     ref: str,
     changes: Mapping[str, Any],
     *,
     key: str = "",
-    default_time: timedelta | None = None,
-    looks_at_folders: bool = True,
     now: datetime,
 ) -> Sequence[Job]:
     """Submit again what was submitted once, with other options where given."""
@@ -97,17 +94,7 @@ async def clone(
     if job.array_index is not None and ref != job.array_id:
         wish = replace(wish, array=str(job.array_index))
     wish = changed_wish(wish, changes)
-    return await submit(
-        book,
-        nodes,
-        shelf,
-        actor,
-        wish,
-        key=key,
-        default_time=default_time,
-        looks_at_folders=looks_at_folders,
-        now=now,
-    )
+    return await submit(book, rules, shelf, actor, wish, key=key, now=now)
 
 
 async def stop(book: Book, actor: Actor, ref: str, *, how: str = "", now: datetime) -> list[Job]:

@@ -2,20 +2,20 @@
 
 import os
 import pwd
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Annotated, Any
 
 from fastapi import Depends
 from starlette.requests import HTTPConnection
 
 from danlu.actions import tokens
+from danlu.actions.jobs import Rules
 from danlu.actions.planning import Outlook
 from danlu.api.wire import job_out
 from danlu.domain.account import Actor, Role
 from danlu.domain.job import Job
-from danlu.domain.resources import Node
 from danlu.engines.base import Engine
 from danlu.engines.logfiles import LogFiles
 from danlu.errors import DanluError, Invalid, Unauthorized
@@ -30,13 +30,11 @@ class Desk:
     engine: Engine
     files: LogFiles
     outlook: Outlook
-    nodes: Sequence[Node]
+    rules: Rules
     state_dir: str
     addresses: tuple[str, ...]
     trouble: Callable[[], DanluError | None]
     stop_server: Callable[[], None]
-    default_time: timedelta | None = None
-    looks_at_folders: bool = True
     snapshot_limit_bytes: int = 100 * 2**20
     started_at: datetime = field(default_factory=lambda: datetime.now(UTC))
 

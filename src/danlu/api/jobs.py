@@ -59,21 +59,12 @@ async def submit(
     wish = wish_in(read_body(ChangesIn, await request.body()))
     now = datetime.now(UTC)
     if dry_run:
-        jobs.check_possible(desk.nodes, spec_of(wish)[0])
-        return Json(seat_or_wait_out(views.dry_run(desk.book, desk.nodes, wish, now=now)))
+        jobs.check_possible(desk.rules.nodes, spec_of(wish)[0])
+        return Json(seat_or_wait_out(views.dry_run(desk.book, desk.rules.nodes, wish, now=now)))
     if follow and wish.array:
         raise Invalid("one follows a single job, not an array", "submit it, then `danlu wait`")
-    stored = await jobs.submit(
-        desk.book,
-        desk.nodes,
-        shelf_of(desk.state_dir, actor.name),
-        actor,
-        wish,
-        key=idempotency_key,
-        default_time=desk.default_time,
-        looks_at_folders=desk.looks_at_folders,
-        now=now,
-    )
+    shelf = shelf_of(desk.state_dir, actor.name)
+    stored = await jobs.submit(desk.book, desk.rules, shelf, actor, wish, key=idempotency_key, now=now)
     if follow:
         return framed(desk, actor, stored[0])
     return _submitted(desk, actor, stored)
@@ -81,18 +72,9 @@ async def submit(
 
 @router.post("/jobs/{ref}/clone", status_code=201, openapi_extra=_body(ChangesIn))
 async def clone(desk: TheDesk, actor: TheActor, ref: str, request: Request, idempotency_key: Key = "") -> Response:
-    stored = await jobs.clone(
-        desk.book,
-        desk.nodes,
-        shelf_of(desk.state_dir, actor.name),
-        actor,
-        ref,
-        changes_in(read_body(ChangesIn, await request.body())),
-        key=idempotency_key,
-        default_time=desk.default_time,
-        looks_at_folders=desk.looks_at_folders,
-        now=datetime.now(UTC),
-    )
+    changes = changes_in(read_body(ChangesIn, await request.body()))
+    shelf, now = shelf_of(desk.state_dir, actor.name), datetime.now(UTC)
+    stored = await jobs.clone(desk.book, desk.rules, shelf, actor, ref, changes, key=idempotency_key, now=now)
     return _submitted(desk, actor, stored)
 
 
@@ -184,7 +166,7 @@ async def stop(desk: TheDesk, actor: TheActor, ref: str, request: Request) -> Re
 
 @router.get("/jobs/{ref}/why")
 async def why(desk: TheDesk, actor: TheActor, ref: str) -> Response:
-    answer = await views.why(desk.book, desk.nodes, actor, ref, now=datetime.now(UTC))
+    answer = await views.why(desk.book, desk.rules.nodes, actor, ref, now=datetime.now(UTC))
     if (trouble := desk.trouble()) is not None and answer.job.state in ACTIVE:
         text = f"{trouble.text}; until it answers, nothing starts"
         answer = replace(answer, reason=replace(answer.reason, code=trouble.code, text=text))

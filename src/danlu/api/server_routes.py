@@ -2,13 +2,14 @@
 
 import os
 from datetime import UTC, datetime
+from typing import Any
 
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from danlu import __version__
 from danlu.actions import tokens, views
-from danlu.api.desk import TheActor, TheDesk
+from danlu.api.desk import Desk, TheActor, TheDesk
 from danlu.api.wire import Json, TokenIn, counts_out, node_out, read_body, time_out, token_out
 from danlu.domain.account import demand
 
@@ -19,7 +20,7 @@ router = APIRouter(default_response_class=Json)
 async def status(desk: TheDesk, actor: TheActor) -> Response:
     demand(actor, "server.status", actor.name, "the status")
     trouble = desk.trouble()
-    nodes = [node_out(view) for view in views.node_views(desk.book, desk.nodes, now=datetime.now(UTC))]
+    nodes = _nodes(desk)
     return Json(
         {
             "version": __version__,
@@ -39,10 +40,16 @@ async def status(desk: TheDesk, actor: TheActor) -> Response:
     )
 
 
+def _nodes(desk: Desk) -> list[dict[str, Any]]:
+    return [node_out(view) for view in views.node_views(desk.book, desk.rules.nodes, now=datetime.now(UTC))]
+
+
 @router.get("/nodes")
 async def list_nodes(desk: TheDesk, actor: TheActor) -> Response:
     demand(actor, "node.list", actor.name, "the list of nodes")
-    return Json({"items": [node_out(view) for view in views.node_views(desk.book, desk.nodes, now=datetime.now(UTC))]})
+    return Json(
+        {"items": [node_out(view) for view in views.node_views(desk.book, desk.rules.nodes, now=datetime.now(UTC))]}
+    )
 
 
 @router.post("/tokens", status_code=201)
