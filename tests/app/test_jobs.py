@@ -191,6 +191,19 @@ def test_a_failed_run_is_tried_again_and_its_past_is_shown(tmp_path: Path) -> No
     on_rig(scenario, tmp_path)
 
 
+def test_a_job_that_is_tried_again_keeps_its_place(tmp_path: Path) -> None:
+    async def scenario(rig: Rig) -> None:
+        client = rig.client(ROOT)
+        first = (await submit(client, gpus=1, retries=1))["id"]
+        await rig.state(client, first, "RUNNING")
+        later = (await submit(client, gpus=2))["id"]
+        rig.engine.finish(f"{first}.1", 1)
+        await rig.until(lambda: run_of(rig, first, 2))
+        assert (await client.get(f"/jobs/{later}")).json()["state"] == "QUEUED"
+
+    on_rig(scenario, tmp_path)
+
+
 def test_references_by_prefix_and_by_age(tmp_path: Path) -> None:
     async def scenario(rig: Rig) -> None:
         client = rig.client(ROOT)

@@ -14,6 +14,17 @@ from starlette.responses import Response
 from danlu.actions import jobs, views
 from danlu.actions.refs import resolve
 from danlu.actions.wishes import spec_of
+from danlu.api.answers import (
+    DryRun,
+    JobPage,
+    Removed,
+    ShownArray,
+    ShownJob,
+    Stopped,
+    Submitted,
+    Waited,
+    WhyOut,
+)
 from danlu.api.desk import Desk, TheActor, TheDesk, job_json
 from danlu.api.streams import framed
 from danlu.api.wire import (
@@ -47,7 +58,7 @@ def _body(model: type[BaseModel]) -> dict[str, Any]:
     return {"requestBody": {"content": {"application/json": {"schema": model.model_json_schema()}}}}
 
 
-@router.post("/jobs", status_code=201, openapi_extra=_body(ChangesIn))
+@router.post("/jobs", status_code=201, response_model=Submitted | DryRun, openapi_extra=_body(ChangesIn))
 async def submit(
     desk: TheDesk,
     actor: TheActor,
@@ -70,7 +81,7 @@ async def submit(
     return _submitted(desk, actor, stored)
 
 
-@router.post("/jobs/{ref}/clone", status_code=201, openapi_extra=_body(ChangesIn))
+@router.post("/jobs/{ref}/clone", status_code=201, response_model=Submitted, openapi_extra=_body(ChangesIn))
 async def clone(desk: TheDesk, actor: TheActor, ref: str, request: Request, idempotency_key: Key = "") -> Response:
     changes = changes_in(read_body(ChangesIn, await request.body()))
     shelf, now = shelf_of(desk.state_dir, actor.name), datetime.now(UTC)
@@ -83,7 +94,7 @@ def _submitted(desk: Desk, actor: Actor, stored: Sequence[Job]) -> Response:
     return Json({"id": stored[0].group, "jobs": shown, "count": len(stored)}, status_code=201)
 
 
-@router.get("/jobs")
+@router.get("/jobs", response_model=JobPage)
 async def list_jobs(
     desk: TheDesk,
     actor: TheActor,
@@ -124,7 +135,7 @@ def read_states(names: Sequence[str]) -> frozenset[JobState]:
     return frozenset(states)
 
 
-@router.get("/jobs/{ref}")
+@router.get("/jobs/{ref}", response_model=ShownJob | ShownArray)
 async def show(desk: TheDesk, actor: TheActor, ref: str) -> Response:
     found = await resolve(desk.book, actor, ref)
     first = found[0]
@@ -147,7 +158,7 @@ async def show(desk: TheDesk, actor: TheActor, ref: str) -> Response:
     return Json(shown)
 
 
-@router.delete("/jobs/{ref}")
+@router.delete("/jobs/{ref}", response_model=Removed)
 async def remove(desk: TheDesk, actor: TheActor, ref: str) -> Response:
     gone = await jobs.remove(desk.book, actor, ref)
     for job in gone:
@@ -155,7 +166,7 @@ async def remove(desk: TheDesk, actor: TheActor, ref: str) -> Response:
     return Json({"removed": len(gone)})
 
 
-@router.post("/jobs/{ref}/stop", openapi_extra=_body(StopIn))
+@router.post("/jobs/{ref}/stop", response_model=Stopped, openapi_extra=_body(StopIn))
 async def stop(desk: TheDesk, actor: TheActor, ref: str, request: Request) -> Response:
     wanted = read_body(StopIn, await request.body())
     how = "kill" if wanted.kill else "now" if wanted.now else ""
@@ -164,7 +175,7 @@ async def stop(desk: TheDesk, actor: TheActor, ref: str, request: Request) -> Re
     return Json({"items": shown, "count": len(stopped)})
 
 
-@router.get("/jobs/{ref}/why")
+@router.get("/jobs/{ref}/why", response_model=WhyOut)
 async def why(desk: TheDesk, actor: TheActor, ref: str) -> Response:
     answer = await views.why(desk.book, desk.rules.nodes, actor, ref, now=datetime.now(UTC))
     if (trouble := desk.trouble()) is not None and answer.job.state in ACTIVE:
@@ -173,7 +184,7 @@ async def why(desk: TheDesk, actor: TheActor, ref: str) -> Response:
     return Json(why_out(answer))
 
 
-@router.get("/jobs/{ref}/wait")
+@router.get("/jobs/{ref}/wait", response_model=Waited)
 async def wait(desk: TheDesk, actor: TheActor, ref: str, timeout: float = MAX_WAIT_S) -> Response:
     found = await jobs.wait(desk.book, actor, ref, timeout_s=max(0.0, min(timeout, MAX_WAIT_S)))
     unlucky = [job for job in found if job.state is not JobState.SUCCEEDED]

@@ -11,6 +11,7 @@ from starlette.responses import Response
 from danlu import __version__
 from danlu.api import exec as exec_routes
 from danlu.api import jobs, server_routes, snapshots, streams
+from danlu.api.answers import PROBLEMS
 from danlu.api.desk import Desk
 from danlu.api.wire import Problem, problem_out
 from danlu.errors import DanluError, Invalid, NotFound
@@ -25,7 +26,7 @@ def make_app(desk: Desk) -> FastAPI:
     app = FastAPI(title="Danlu", version=__version__, openapi_url=f"{BASE}/openapi.json", docs_url=None, redoc_url=None)
     app.state.desk = desk
     for router in ROUTERS:
-        app.include_router(router, prefix=BASE)
+        app.include_router(router, prefix=BASE, responses=PROBLEMS)
     app.add_exception_handler(DanluError, _danlu_error)
     app.add_exception_handler(RequestValidationError, _bad_request)
     app.add_exception_handler(HTTPException, _http_error)

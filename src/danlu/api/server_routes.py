@@ -9,6 +9,7 @@ from starlette.responses import Response
 
 from danlu import __version__
 from danlu.actions import tokens, views
+from danlu.api.answers import NewToken, NodeList, Removed, Status, Stopping, TokenList
 from danlu.api.desk import Desk, TheActor, TheDesk
 from danlu.api.wire import Json, TokenIn, counts_out, node_out, read_body, time_out, token_out
 from danlu.domain.account import demand
@@ -16,7 +17,7 @@ from danlu.domain.account import demand
 router = APIRouter(default_response_class=Json)
 
 
-@router.get("/status")
+@router.get("/status", response_model=Status)
 async def status(desk: TheDesk, actor: TheActor) -> Response:
     demand(actor, "server.status", actor.name, "the status")
     trouble = desk.trouble()
@@ -44,7 +45,7 @@ def _nodes(desk: Desk) -> list[dict[str, Any]]:
     return [node_out(view) for view in views.node_views(desk.book, desk.rules.nodes, now=datetime.now(UTC))]
 
 
-@router.get("/nodes")
+@router.get("/nodes", response_model=NodeList)
 async def list_nodes(desk: TheDesk, actor: TheActor) -> Response:
     demand(actor, "node.list", actor.name, "the list of nodes")
     return Json(
@@ -52,7 +53,7 @@ async def list_nodes(desk: TheDesk, actor: TheActor) -> Response:
     )
 
 
-@router.post("/tokens", status_code=201)
+@router.post("/tokens", status_code=201, response_model=NewToken)
 async def create_token(desk: TheDesk, actor: TheActor, request: Request) -> Response:
     wanted = read_body(TokenIn, await request.body())
     token, secret = await tokens.create(
@@ -67,18 +68,18 @@ async def create_token(desk: TheDesk, actor: TheActor, request: Request) -> Resp
     return Json({**token_out(token), "token": secret}, status_code=201)
 
 
-@router.get("/tokens")
+@router.get("/tokens", response_model=TokenList)
 async def list_tokens(desk: TheDesk, actor: TheActor) -> Response:
     return Json({"items": [token_out(token) for token in await tokens.everyone(desk.book.store, actor)]})
 
 
-@router.delete("/tokens/{token_id}")
+@router.delete("/tokens/{token_id}", response_model=Removed)
 async def revoke_token(desk: TheDesk, actor: TheActor, token_id: str) -> Response:
     await tokens.revoke(desk.book.store, actor, token_id)
     return Json({"removed": 1})
 
 
-@router.post("/server/stop")
+@router.post("/server/stop", response_model=Stopping)
 async def stop_server(desk: TheDesk, actor: TheActor) -> Response:
     demand(actor, "server.stop", "the administrator", "the server")
     desk.stop_server()

@@ -6,6 +6,7 @@ import tempfile
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
+from danlu.api.answers import Announced
 from danlu.api.desk import TheActor, TheDesk
 from danlu.api.wire import Json, SnapshotIn, read_body
 from danlu.domain.account import demand
@@ -18,7 +19,7 @@ router = APIRouter(default_response_class=Json)
 IN_MEMORY = 1024 * 1024
 
 
-@router.post("/snapshots")
+@router.post("/snapshots", response_model=Announced)
 async def announce(desk: TheDesk, actor: TheActor, request: Request) -> Response:
     demand(actor, "job.submit", actor.name, "a new snapshot")
     entries = read_body(SnapshotIn, await request.body()).files

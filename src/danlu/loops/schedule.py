@@ -77,7 +77,9 @@ class Schedule:
         seen = await teller.engine.observe([Handle(job.handle) for job in held if job.handle])
         settled, past = _settle(held, seen, now)
         over = {job.id: job for job in settled if not job.state.holds_seat}
-        starting = self._plan(list(over.values()), now)
+        # Who goes back to the queue keeps its place there: nobody starts before it is in it.
+        is_any_retried = any(job.state is JobState.QUEUED for job in over.values())
+        starting = [] if is_any_retried else self._plan(list(over.values()), now)
         if over or starting or self._is_running_due(settled):
             # While the disk works, the launches are made ready; they are told after it has.
             writing = self.book.update([*settled, *starting], past)

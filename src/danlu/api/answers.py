@@ -1,0 +1,224 @@
+"""The shapes of answers, for the OpenAPI document. Answers are made in `wire`; a test holds that the two agree."""
+
+from typing import Any, ClassVar
+
+from pydantic import BaseModel, ConfigDict
+
+
+class Answer(BaseModel):
+    model_config: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
+
+
+class ReasonOut(Answer):
+    code: str
+    text: str
+
+
+class AskOut(Answer):
+    gpus: int
+    gpu_model: str | None
+    shards: int
+    cpus: int
+    memory_mib: int
+
+
+class JobOut(Answer):
+    id: str
+    seq: int
+    user: str
+    name: str
+    state: str
+    reason: ReasonOut
+    place: int | None
+    estimated_at: str | None
+    command: list[str] | None
+    workdir: str | None
+    env: dict[str, str] | None
+    log_path: str | None
+    labels: dict[str, str]
+    ask: AskOut
+    priority: int
+    time_limit_s: int | None
+    signal: str | None
+    retries: int
+    attempt: int
+    after: list[str]
+    array: str
+    array_id: str
+    array_index: int | None
+    snapshot: str
+    submitted_at: str
+    started_at: str | None
+    ended_at: str | None
+    stop_requested_at: str | None
+    exit_code: int | None
+    notes: list[str]
+    run_id: str
+    node: str | None
+    gpus: list[int]
+    shared_gpu: int | None
+
+
+class PastRunOut(Answer):
+    attempt: int
+    state: str
+    reason: ReasonOut
+    started_at: str | None
+    ended_at: str
+    exit_code: int | None
+    node: str
+
+
+class ShownJob(JobOut):
+    runs: list[PastRunOut]
+    run_folder: str | None
+
+
+class ShownArray(Answer):
+    id: str
+    array: bool
+    count: int
+    states: dict[str, int]
+    items: list[JobOut]
+
+
+class Submitted(Answer):
+    id: str
+    jobs: list[JobOut]
+    count: int
+
+
+class JobPage(Answer):
+    items: list[JobOut]
+    next: int | None
+
+
+class Stopped(Answer):
+    items: list[JobOut]
+    count: int
+
+
+class Waited(Answer):
+    done: bool
+    items: list[JobOut]
+    count: int
+    states: dict[str, int]
+
+
+class Removed(Answer):
+    removed: int
+
+
+class SeatOut(Answer):
+    node: str
+    gpus: list[int]
+    shared_gpu: int | None
+    shards: int
+
+
+class DryRun(Answer):
+    fits_now: bool
+    seat: SeatOut | None
+    reason: ReasonOut | None
+    estimated_at: str | None
+
+
+class HolderOut(Answer):
+    id: str
+    user: str
+    node: str
+    gpus: list[int]
+    shards: int
+    ends_at: str | None
+
+
+class WhyOut(Answer):
+    id: str
+    state: str
+    reason: ReasonOut
+    place: int | None
+    estimated_at: str | None
+    holders: list[HolderOut]
+
+
+class GpuOut(Answer):
+    index: int
+    model: str
+    memory_mib: int
+    shards: int
+    shards_free: int
+    holders: list[HolderOut]
+
+
+class CardOut(GpuOut):
+    node: str
+
+
+class NodeOut(Answer):
+    name: str
+    cpus: int
+    cpus_free: int
+    memory_mib: int
+    memory_free_mib: int
+    accepts_jobs: bool
+    gpus: list[GpuOut]
+
+
+class NodeList(Answer):
+    items: list[NodeOut]
+
+
+class Status(Answer):
+    version: str
+    pid: int
+    address: str
+    addresses: list[str]
+    engine: str
+    state_dir: str
+    started_at: str
+    user: str
+    role: str
+    trouble: str | None
+    jobs: dict[str, int]
+    nodes: list[NodeOut]
+    cards: list[CardOut]
+
+
+class Announced(Answer):
+    id: str
+    missing: list[str]
+
+
+class TokenOut(Answer):
+    id: str
+    user: str
+    role: str
+    name: str
+    created_at: str
+    expires_at: str | None
+
+
+class NewToken(TokenOut):
+    token: str
+
+
+class TokenList(Answer):
+    items: list[TokenOut]
+
+
+class Stopping(Answer):
+    stopping: bool
+
+
+class ProblemOut(Answer):
+    type: str
+    title: str
+    status: int
+    code: str
+    detail: str
+    hint: str
+
+
+PROBLEMS: dict[int | str, dict[str, Any]] = {
+    "default": {"model": ProblemOut, "description": "What was wrong, and what would work"}
+}

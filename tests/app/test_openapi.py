@@ -1,0 +1,69 @@
+"""The OpenAPI document says what the answers really look like."""
+
+from pathlib import Path
+from typing import Any
+
+from fastapi.routing import APIRoute
+from pydantic import TypeAdapter
+
+from danlu.api.server import ROUTERS
+from tests.app.rig import BASE, Rig, on_rig
+
+BODY = {"command": ["true"], "workdir": "/"}
+
+
+def shape_of(method: str, path: str) -> Any:
+    for route in (route for router in ROUTERS for route in router.routes):
+        if isinstance(route, APIRoute) and route.path == path and method in (route.methods or ()):
+            return route.response_model
+    raise LookupError(path)
+
+
+def test_the_document_names_every_route_and_the_shape_of_errors(tmp_path: Path) -> None:
+    async def scenario(rig: Rig) -> None:
+        document = (await rig.client(0).get("/openapi.json")).json()
+        routes = [route for router in ROUTERS for route in router.routes if isinstance(route, APIRoute)]
+        assert set(document["paths"]) == {f"{BASE}{route.path}" for route in routes}
+        submit = document["paths"][f"{BASE}/jobs"]["post"]
+        assert "gpus" in submit["requestBody"]["content"]["application/json"]["schema"]["properties"]
+        assert submit["responses"]["default"]["content"]["application/json"]["schema"]["$ref"].endswith("ProblemOut")
+
+    on_rig(scenario, tmp_path)
+
+
+def test_answers_have_the_documented_shape(tmp_path: Path) -> None:
+    async def scenario(rig: Rig) -> None:
+        client = rig.client(0)
+
+        async def checked(method: str, route: str, ref: str = "", query: str = "", **call: Any) -> Any:
+            answer = await client.request(method, route.format(ref=ref, token_id=ref) + query, **call)
+            assert answer.is_success, answer.text
+            TypeAdapter(shape_of(method, route)).validate_python(answer.json())
+            return answer.json()
+
+        options = {"gpus": 1, "retries": 1, "time": "1h", "signal": "USR1@9", "label": {"a": "b"}}
+        job = (await checked("POST", "/jobs", json={**BODY, **options}))["id"]
+        await rig.state(client, job, "RUNNING")
+        await checked("POST", "/jobs", query="?dry_run=true", json=BODY)
+        await checked("POST", "/jobs", query="?dry_run=true", json={**BODY, "gpus": 2})
+        waiting = (await checked("POST", "/jobs", json={**BODY, "gpus": 2}))["id"]
+        await checked("GET", "/jobs/{ref}/why", waiting)
+        await checked("GET", "/jobs/{ref}/wait", waiting, "?timeout=0")
+        array = (await checked("POST", "/jobs", json={**BODY, "array": "1-3"}))["id"]
+        await checked("GET", "/jobs/{ref}", array)
+        rig.engine.finish(f"{job}.1", 1)
+        await rig.until(lambda: any(launch.run_id == f"{job}.2" for launch in rig.engine.launches.values()))
+        await checked("GET", "/jobs/{ref}", job)
+        await checked("GET", "/jobs")
+        await checked("GET", "/nodes")
+        await checked("GET", "/status")
+        await checked("POST", "/jobs/{ref}/clone", job)
+        await checked("POST", "/jobs/{ref}/stop", waiting)
+        await checked("DELETE", "/jobs/{ref}", waiting)
+        await checked("POST", "/snapshots", json={"files": []})
+        token = await checked("POST", "/tokens", json={"user": "li"})
+        await checked("GET", "/tokens")
+        await checked("DELETE", "/tokens/{token_id}", token["id"])
+        await checked("POST", "/server/stop")
+
+    on_rig(scenario, tmp_path)
