@@ -323,6 +323,30 @@ def test_pages_go_on_where_they_ended(tmp_path: Path) -> None:
     on_rig(scenario, tmp_path)
 
 
+def test_an_array_is_one_line_of_a_list(tmp_path: Path) -> None:
+    async def scenario(rig: Rig) -> None:
+        client = rig.client(ROOT)
+        first = (await submit(client, gpus=1))["id"]
+        arrays = [(await submit(client, array="1-40%1", name=name))["id"] for name in ("a", "b")]
+        last = (await submit(client, gpus=1))["id"]
+        await rig.state(client, last, "RUNNING")
+        for query in ("", "&state=active"):
+            found: list[tuple[str, Any]] = []
+            cursor = ""
+            while True:
+                page = (await client.get(f"/jobs?collapse=true&limit=2{query}{cursor}")).json()
+                found += [(job["array_id"] or job["id"], job["tasks"]) for job in page["items"]]
+                if page["next"] is None:
+                    break
+                cursor = f"&before={page['next']}"
+            counts = {"RUNNING": 1, "QUEUED": 39}
+            assert found == [(last, None), (arrays[1], counts), (arrays[0], counts), (first, None)]
+        named = (await client.get("/jobs?collapse=true&name=a")).json()
+        assert [job["array_id"] for job in named["items"]] == [arrays[0]]
+
+    on_rig(scenario, tmp_path)
+
+
 def read_frames(data: bytes) -> list[tuple[str, bytes]]:
     frames = []
     while data:

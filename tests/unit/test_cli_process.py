@@ -285,6 +285,18 @@ def test_refusals_have_their_exit_codes(server: FakeServer, danlu: Danlu) -> Non
     assert danlu("show", "x", DANLU_SERVER="unix:///nowhere/x.sock").returncode == 4
 
 
+def test_ps_shows_an_array_in_one_line(server: FakeServer, danlu: Danlu) -> None:
+    tasks = {"SUCCEEDED": 3, "RUNNING": 1, "QUEUED": 496}
+    task = a_job("k3fz_500", "QUEUED") | {"array_id": "k3fz", "tasks": tasks}
+    server.on("GET /jobs", {"items": [task], "next": None})
+    line = danlu("ps").stdout.decode().splitlines()[1]
+    assert line.startswith("k3fz ")
+    assert "RUNNING" in line
+    assert "1 running, 496 queued, 3 succeeded" in line
+    danlu("ps", "--tasks")
+    assert "collapse" not in dict(server.requests[-1].query)
+
+
 def test_ps_shows_every_active_job_and_fills_up_with_ended_ones(server: FakeServer, danlu: Danlu) -> None:
     def listed(request: Request, talk: Talk) -> None:
         active = [a_job("old", "RUNNING", seq=1)]
@@ -297,7 +309,7 @@ def test_ps_shows_every_active_job_and_fills_up_with_ended_ones(server: FakeServ
     page = json.loads(done.stdout)
     assert [job["id"] for job in page["items"]] == ["old", "end9", "end8"]
     assert page["next"] == 8
-    assert dict(server.requests[0].query) == {"state": "active", "limit": "3", "user": "me"}
+    assert dict(server.requests[0].query) == {"state": "active", "limit": "3", "user": "me", "collapse": "true"}
     lines = danlu("ps", "--user", "all").stdout.decode().splitlines()
     assert lines[0].split()[:3] == ["ID", "USER", "NAME"]
     assert lines[1].split()[:3] == ["old", "li", "RUNNING"]

@@ -1,7 +1,7 @@
 """What people see: jobs, why they wait, nodes and who holds their cards."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -59,6 +59,37 @@ async def list_jobs(book: Book, actor: Actor, wanted: JobFilter, *, limit: int, 
     if wanted.states and wanted.states <= ACTIVE:
         return _active_page(book, wanted, limit, before)
     return await book.store.page(wanted, limit=limit, before=before)
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A job, or an array that stands in one line: its newest task that fits, and how many are in each state."""
+
+    job: Job
+    tasks: Mapping[JobState, int] | None = None
+
+
+async def list_lines(
+    book: Book, actor: Actor, wanted: JobFilter, *, limit: int, before: int | None
+) -> tuple[list[Line], int | None]:
+    """As `list_jobs`, but an array of a thousand tasks is one line. Tasks were submitted together, so their numbers
+    have no gaps: having met one, the next look begins before all of them."""
+    lines: list[Line] = []
+    while len(lines) < min(limit, MAX_PAGE):
+        page = await list_jobs(book, actor, wanted, limit=limit - len(lines), before=before)
+        for job in page.jobs:
+            before = job.seq
+            if job.array_id:
+                array = await book.store.array(job.array_id)
+                lines.append(Line(job, array.states))
+                before = array.first_seq
+                break
+            lines.append(Line(job))
+        else:
+            if page.next_before is None:
+                return lines, None
+    is_more = bool((await list_jobs(book, actor, wanted, limit=1, before=before)).jobs)
+    return lines, before if is_more else None
 
 
 def _active_page(book: Book, wanted: JobFilter, limit: int, before: int | None) -> Page:

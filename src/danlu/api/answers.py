@@ -88,8 +88,12 @@ class Submitted(Answer):
     count: int
 
 
+class ListedJob(JobOut):
+    tasks: dict[str, int] | None = None
+
+
 class JobPage(Answer):
-    items: list[JobOut]
+    items: list[ListedJob]
     next: int | None
 
 

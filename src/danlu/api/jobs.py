@@ -105,6 +105,7 @@ async def list_jobs(
     array: str = "",
     limit: int = 50,
     before: int | None = None,
+    collapse: bool = False,
 ) -> Response:
     key, equals, value = label.partition("=")
     if label and not equals:
@@ -116,6 +117,13 @@ async def list_jobs(
         label=(key, value) if label else None,
         array_id=array,
     )
+    if collapse:
+        lines, cursor = await views.list_lines(desk.book, actor, wanted, limit=max(1, limit), before=before)
+        items = [
+            job_json(desk, actor, line.job) | {"tasks": counts_out(line.tasks) if line.tasks else None}
+            for line in lines
+        ]
+        return Json({"items": items, "next": cursor})
     page = await views.list_jobs(desk.book, actor, wanted, limit=limit, before=before)
     return Json({"items": [job_json(desk, actor, job) for job in page.jobs], "next": page.next_before})
 

@@ -109,6 +109,7 @@ COMMANDS = (
             Option("--user", metavar="NAME|all", help="somebody else's jobs, or everybody's"),
             Option("--name", metavar="NAME", help="only jobs of this name"),
             Option("--label", metavar="NAME=VALUE", help="only jobs with this label"),
+            Option("--tasks", help="every task of an array in a line of its own"),
             Option("--limit", "-n", metavar="N", kind="count", help="how many; 20 unless given"),
             Option("--before", metavar="CURSOR", help="go on where the last page ended"),
             JSON,

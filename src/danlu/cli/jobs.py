@@ -67,6 +67,8 @@ def dry_run(client: Client, body: dict[str, Any], values: Values) -> int:
 def ps(values: Values) -> int:
     client = connect(values)
     filters = {"user": values["user"] or "me", "name": values["name"], "label": values["label"]}
+    if not values["tasks"]:
+        filters["collapse"] = "true"
     limit: int | None = values["limit"] if values["limit"] is not None else None if values["all"] else PS_LIMIT
     if values["all"] or values["state"] or values["before"]:
         page = _gathered(client, filters, values["state"], values["before"] or "", limit)
@@ -92,13 +94,17 @@ def _recent(client: Client, filters: dict[str, Any], limit: int) -> dict[str, An
     """Every active job (up to the limit), filled up with the newest others."""
     active = client.page(states=["active"], limit=limit, **filters)["items"]
     page = client.page(limit=limit, **filters)
-    known = {job["id"] for job in active}
-    others = [job for job in page["items"] if job["id"] not in known]
+    known = {_line_of(job) for job in active}
+    others = [job for job in page["items"] if _line_of(job) not in known]
     kept = others[: max(limit - len(active), 0)]
     cursor = page.get("next")
     if len(kept) < len(others):
         cursor = others[len(kept)]["seq"] + 1
     return {"items": active + kept, "next": cursor}
+
+
+def _line_of(job: dict[str, Any]) -> str:
+    return str(job["array_id"] if job.get("tasks") else job["id"])
 
 
 def _gathered(

@@ -26,6 +26,7 @@ STYLES = {
     "TIMED_OUT": "red", "CANCELLED": "dim",
 }  # fmt: skip
 _ACTIVE = ("RUNNING", "STARTING", "QUEUED")
+_BY_WEIGHT = (*_ACTIVE, "FAILED", "TIMED_OUT", "LOST", "CANCELLED", "SUCCEEDED")
 
 
 def render_jobs(jobs: Sequence[Data], now: float, width: int | None, paint: Painted, *, with_user: bool = False) -> str:
@@ -48,10 +49,23 @@ def render_jobs(jobs: Sequence[Data], now: float, width: int | None, paint: Pain
 
 
 def _row(job: Data, now: float) -> list[str]:
+    if job.get("tasks"):
+        job = _as_one(job)
     return [
         job["id"], job.get("name") or "", job["state"], render_ask(job["ask"]), _time(job, now), _where(job),
         render_command(job["command"]) if job.get("command") else "",
     ]  # fmt: skip
+
+
+def _as_one(job: Data) -> Data:
+    """A whole array in one line: in the state that matters most, with the numbers of all."""
+    tasks: dict[str, int] = job["tasks"]
+    state = next(state for state in _BY_WEIGHT if state in tasks)
+    numbers = ", ".join(f"{tasks[each]} {each.lower().replace('_', ' ')}" for each in _BY_WEIGHT if each in tasks)
+    one = {**job, "id": job["array_id"], "state": state, "node": None, "reason": {"text": numbers}}
+    if state in _ACTIVE:
+        one |= {"started_at": None, "ended_at": None}
+    return one
 
 
 def _time(job: Data, now: float) -> str:
@@ -66,7 +80,7 @@ def _where(job: Data) -> str:
     text = str((job.get("reason") or {}).get("text") or "")
     if job["state"] == "FAILED" and job.get("exit_code") is not None and not text:
         return f"exit code {job['exit_code']}"
-    return "" if job["state"] == "SUCCEEDED" else text
+    return "" if job["state"] == "SUCCEEDED" and not job.get("tasks") else text
 
 
 def render_ask(ask: Data) -> str:

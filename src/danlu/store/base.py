@@ -38,6 +38,14 @@ class Outcome:
 
 
 @dataclass(frozen=True, slots=True)
+class ArraySummary:
+    """How many tasks of an array are in each state; `first_seq` is the smallest of theirs, which have no gaps."""
+
+    states: Mapping[JobState, int]
+    first_seq: int
+
+
+@dataclass(frozen=True, slots=True)
 class PastRun:
     """An earlier attempt of a job that was tried again."""
 
@@ -107,6 +115,7 @@ class Store(Protocol):
         """Of the job or array with exactly this id."""
         ...
 
+    async def array(self, array_id: str) -> ArraySummary: ...
     async def past_runs(self, job_id: JobId) -> Sequence[PastRun]: ...
 
     async def environ(self, environ_id: str) -> Mapping[str, str]:

@@ -6,7 +6,7 @@ from sqlalchemy import Connection, Select, func, select
 
 from danlu.domain.job import ACTIVE, Job, JobState
 from danlu.store import rows, tables
-from danlu.store.base import Outcome, PastRun, Token
+from danlu.store.base import ArraySummary, Outcome, PastRun, Token
 from danlu.store.pages import NEWEST, newest, pin
 
 jobs, specs = tables.jobs, tables.specs
@@ -96,6 +96,13 @@ def outcome(connection: Connection, ref: str) -> Outcome:
         found = {row[0]: int(row[1]) for row in connection.execute(counted.where(jobs.c.id == plain))}
     going = sum(found.get(state.value, 0) for state in ACTIVE)
     return Outcome(sum(found.values()), going, found.get(JobState.SUCCEEDED.value, 0))
+
+
+def array(connection: Connection, array_id: str) -> ArraySummary:
+    counted = select(jobs.c.state, func.count(), func.min(jobs.c.seq)).group_by(jobs.c.state)
+    found = connection.execute(counted.where(jobs.c.array_id == rows.stored(array_id))).all()
+    states = {JobState(state): int(count) for state, count, _ in found}
+    return ArraySummary(states, min((int(first) for _, _, first in found), default=0))
 
 
 def past_runs(connection: Connection, job_id: str) -> tuple[PastRun, ...]:

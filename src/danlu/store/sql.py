@@ -13,7 +13,7 @@ from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from danlu.domain.job import Job, JobId
 from danlu.errors import Invalid, StoreDown
 from danlu.store import changes, pages, queries, tables
-from danlu.store.base import JobFilter, Outcome, Page, PastRun, Token
+from danlu.store.base import ArraySummary, JobFilter, Outcome, Page, PastRun, Token
 from danlu.store.database import Database, parse_url
 from danlu.store.ledger import Ledger
 from danlu.store.rows import stored
@@ -118,6 +118,9 @@ class SqlStore:
 
     async def outcome(self, ref: str) -> Outcome:
         return await self._read(queries.outcome, ref)
+
+    async def array(self, array_id: str) -> ArraySummary:
+        return await self._read(queries.array, array_id)
 
     async def past_runs(self, job_id: JobId) -> Sequence[PastRun]:
         return await self._read(queries.past_runs, job_id)
