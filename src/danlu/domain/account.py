@@ -1,14 +1,45 @@
-"""Who somebody is, and the one table of who may do what."""
+"""People, teams, and the one table of who may do what."""
 
+import re
+from collections.abc import Collection
 from dataclasses import dataclass
+from datetime import datetime
 from enum import StrEnum
 
-from danlu.errors import Forbidden
+from danlu.errors import Forbidden, Invalid
 
 
 class Role(StrEnum):
+    """What somebody is to the whole installation; leading is said for each team."""
+
     MEMBER = "member"
     ADMIN = "admin"
+
+
+@dataclass(frozen=True, slots=True)
+class Membership:
+    team: str
+    is_leader: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Person:
+    """An account. `password` is a slow hash, empty if there is none; `subject` who they are to the sign-on."""
+
+    name: str
+    created_at: datetime
+    role: Role = Role.MEMBER
+    is_enabled: bool = True
+    full_name: str = ""
+    email: str = ""
+    password: str = ""
+    subject: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Team:
+    name: str
+    created_at: datetime
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,41 +48,167 @@ class Actor:
 
     name: str
     role: Role = Role.MEMBER
+    teams: tuple[Membership, ...] = ()
+    origin: str = ""  # where the request comes from, for the audit log
+    leads_see_all: bool = False  # this installation lets leaders into the logs and jobs of their teams
+
+    @property
+    def is_admin(self) -> bool:
+        return self.role is Role.ADMIN
+
+    def is_in(self, team: str) -> bool:
+        return any(one.team == team for one in self.teams)
+
+    def leads(self, team: str) -> bool:
+        return any(one.team == team and one.is_leader for one in self.teams)
 
 
-OWNER, STRANGER = "owner", "stranger"
+class RequestState(StrEnum):
+    ASKED = "ASKED"
+    APPROVED = "APPROVED"  # by a leader of the team
+    OPENED = "OPENED"  # the account is there
+    REFUSED = "REFUSED"
 
-# verb: which kinds of people, besides admins, may do it.
+
+@dataclass(frozen=True, slots=True)
+class AccountRequest:
+    """Somebody wants an account in a team."""
+
+    id: str
+    name: str
+    team: str
+    asked_at: datetime
+    state: RequestState = RequestState.ASKED
+    full_name: str = ""
+    email: str = ""
+    why: str = ""
+    password: str = ""  # a slow hash, as in Person
+    decided_by: str = ""
+    decided_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Boost:
+    """A leader put somebody's jobs first for some days."""
+
+    id: str
+    user: str
+    team: str
+    by: str
+    why: str
+    created_at: datetime
+    until: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class AuditEntry:
+    """Who changed what, when, and from where. `seq` is given by the store."""
+
+    at: datetime
+    who: str
+    what: str  # a verb of RIGHTS
+    target: str = ""
+    detail: str = ""
+    origin: str = ""
+    seq: int = 0
+
+
+# Kinds of people, seen from the thing that is acted on. Administrators may everything.
+OWNER, TEAMMATE, LEADER, TRUSTED_LEADER, STRANGER, ANYBODY = (
+    "owner", "team-mate", "leader", "trusted leader", "stranger", "anybody",
+)  # fmt: skip
+_EVERYONE = frozenset({OWNER, TEAMMATE, LEADER, STRANGER})
+_NOBODY: frozenset[str] = frozenset()  # administrators only
+_PRIVATE = frozenset({OWNER, TRUSTED_LEADER})
+_OF_THE_TEAM = frozenset({OWNER, TEAMMATE, LEADER})
+_LEADERS = frozenset({LEADER})
+
+# verb: which kinds of people, besides administrators, may do it. ANYBODY needs no account.
 RIGHTS: dict[str, frozenset[str]] = {
     "job.submit": frozenset({OWNER}),
-    "job.list": frozenset({OWNER, STRANGER}),
-    "job.show": frozenset({OWNER, STRANGER}),
-    "job.show_command": frozenset({OWNER}),
-    "job.why": frozenset({OWNER, STRANGER}),
-    "job.logs": frozenset({OWNER}),
-    "job.stop": frozenset({OWNER}),
-    "job.exec": frozenset({OWNER}),
+    "job.list": _EVERYONE,
+    "job.show": _EVERYONE,
+    "job.show_command": _PRIVATE,
+    "job.why": _EVERYONE,
+    "job.logs": _PRIVATE,
+    "job.stop": frozenset({OWNER, LEADER}),
+    "job.exec": _PRIVATE,
     "job.remove": frozenset({OWNER}),
     "job.clone": frozenset({OWNER}),
-    "node.list": frozenset({OWNER, STRANGER}),
-    "server.status": frozenset({OWNER, STRANGER}),
-    "server.stop": frozenset(),
-    "token.create": frozenset(),
-    "token.list": frozenset(),
-    "token.revoke": frozenset(),
+    "node.list": _EVERYONE,
+    "queue.list": _EVERYONE,
+    "server.status": _EVERYONE,
+    "server.stop": _NOBODY,
+    "account.login": frozenset({ANYBODY}),
+    "account.whoami": frozenset({OWNER}),
+    "account.logout": frozenset({OWNER}),
+    "account.passwd": frozenset({OWNER}),
+    "token.create": frozenset({OWNER}),
+    "token.list": frozenset({OWNER}),
+    "token.revoke": frozenset({OWNER}),
+    "request.ask": frozenset({ANYBODY}),
+    "request.list": _LEADERS,
+    "request.approve": _LEADERS,
+    "request.refuse": _LEADERS,
+    "request.open": _NOBODY,
+    "user.list": _EVERYONE,
+    "user.show": _OF_THE_TEAM,
+    "user.create": _NOBODY,
+    "user.disable": _NOBODY,
+    "user.enable": _NOBODY,
+    "user.role": _NOBODY,
+    "team.list": _EVERYONE,
+    "team.show": _EVERYONE,
+    "team.create": _NOBODY,
+    "team.add": _LEADERS,
+    "team.remove": _LEADERS,
+    "team.leader": _NOBODY,
+    "quota.show": _EVERYONE,
+    "quota.set": _LEADERS,  # of every team that the person is in; a team's own quota: administrators
+    "usage.show": _OF_THE_TEAM,
+    "boost.set": _LEADERS,
+    "boost.list": _OF_THE_TEAM,
+    "audit.list": _NOBODY,
 }
 
 
-def may(actor: Actor, verb: str, owner: str) -> bool:
-    if actor.role is Role.ADMIN:
-        return True
-    return (OWNER if actor.name == owner else STRANGER) in RIGHTS[verb]
+def kinds_of(actor: Actor, owner: str, teams: Collection[str] = ()) -> frozenset[str]:
+    """What the actor is to something of this owner and these teams."""
+    kinds = set()
+    if actor.name == owner:
+        kinds.add(OWNER)
+    if any(actor.is_in(team) for team in teams):
+        kinds.add(TEAMMATE)
+    if any(actor.leads(team) for team in teams):
+        kinds |= {LEADER, TRUSTED_LEADER} if actor.leads_see_all else {LEADER}
+    return frozenset(kinds or {STRANGER})
 
 
-def demand(actor: Actor, verb: str, owner: str, what: str) -> None:
+def may(actor: Actor, verb: str, owner: str, teams: Collection[str] = ()) -> bool:
+    rights = RIGHTS[verb]
+    return actor.is_admin or ANYBODY in rights or not rights.isdisjoint(kinds_of(actor, owner, teams))
+
+
+def demand(actor: Actor, verb: str, owner: str, what: str, *, teams: Collection[str] = ()) -> None:
     """Refuse with a sentence unless the actor may."""
-    if not may(actor, verb, owner):
-        raise Forbidden(
-            f"{what} belongs to {owner}; {actor.name} may not do this",
-            "ask its owner or an administrator",
+    if may(actor, verb, owner, teams):
+        return
+    if not owner:
+        raise Forbidden(f"{actor.name} may not do this with {what}", "ask an administrator")
+    raise Forbidden(
+        f"{what} belongs to {owner}; {actor.name} may not do this",
+        "ask its owner or an administrator",
+    )
+
+
+_NAME = re.compile(r"[a-z_][a-z0-9_.-]{0,31}")
+
+
+def check_name(name: str, what: str) -> str:
+    """Names of people and teams end up in paths, tables and shells."""
+    if not _NAME.fullmatch(name):
+        raise Invalid(
+            f"`{name[:40]}` is no name for {what}",
+            "small letters, digits, `_`, `.` and `-`, beginning with a letter, at most 32",
         )
+    return name

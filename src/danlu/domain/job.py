@@ -85,6 +85,10 @@ class JobSpec:
     snapshot: str = ""  # id of the code snapshot to run in, or empty: run in workdir
     umask: int = DEFAULT_UMASK  # whom the files that it makes are for
     environ: str = ""  # id of the submitter's environment, kept while the job is active
+    team: str = ""  # whose quota it counts against, and who may know of it
+    queue: str = ""
+    is_preemptible: bool = False  # may be asked to checkpoint and go back to the queue
+    is_interactive: bool = False  # somebody sits at it
 
     def __post_init__(self) -> None:
         if not self.command or not self.command[0]:

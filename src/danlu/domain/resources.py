@@ -19,12 +19,15 @@ class Ask:
     shards: int = 0
     cpus: int = 1
     memory_mib: int = 0  # 0: none reserved, none enforced
+    nodes: int = 1  # so many machines at once, each with all of the above
 
     def __post_init__(self) -> None:
         if self.gpus < 0 or self.shards < 0 or self.memory_mib < 0:
             raise Invalid("a job cannot ask for less than nothing", "use numbers of 0 or more")
         if self.cpus < 1:
             raise Invalid(f"a job needs at least one CPU, not {self.cpus}", "use `--cpus 1` or more")
+        if self.nodes < 1:
+            raise Invalid(f"a job needs at least one node, not {self.nodes}")
         if self.gpus and self.shards:
             raise Invalid(
                 "a job asks for whole GPUs or for shards of one, not for both",

@@ -5,7 +5,9 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from danlu.domain.job import Reason
-from danlu.domain.resources import Ask, Node, Seat
+from danlu.domain.queue import Queue
+from danlu.domain.quota import Quota
+from danlu.domain.resources import SHARDS_PER_GPU, Ask, Node, Seat
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +22,10 @@ class Waiting:
     count: int = 1  # how many wait
     may_start: int = 1  # how many of them may start now (an array's %N)
     blocked: Reason | None = None  # something other than room keeps all of them (a dependency)
+    user: str = ""
+    team: str = ""
+    queue: str = ""
+    is_preemptible: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +34,14 @@ class Holding:
 
     key: str
     seat: Seat
-    ends_at: datetime | None = None  # by its time limit; None: nobody knows
+    ends_at: datetime | None = None  # by its time limit, or when its stop is over; None: nobody knows
+    more: tuple[Seat, ...] = ()  # its other seats, if it holds several nodes
+    user: str = ""
+    team: str = ""
+    queue: str = ""
+    is_preemptible: bool = False
+    is_stopping: bool = False
+    started_at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,12 +50,27 @@ class Snapshot:
     nodes: tuple[Node, ...]
     waiting: tuple[Waiting, ...] = ()
     holding: tuple[Holding, ...] = ()
+    queues: Mapping[str, Queue] = field(default_factory=dict)
+    quotas: Mapping[str, Quota] = field(default_factory=dict)  # by `user:NAME` and `team:NAME`, as are the next two
+    use: Mapping[str, float] = field(default_factory=dict)  # GPU-hours of the past, faded
+    spent: Mapping[str, float] = field(default_factory=dict)  # GPU-hours in the running period of the quota
+    boosted: frozenset[str] = frozenset()  # people whose jobs go before all others of their priority
+    shards_per_gpu: int = SHARDS_PER_GPU
 
 
 @dataclass(frozen=True, slots=True)
 class Start:
     key: str
     seat: Seat
+    more: tuple[Seat, ...] = ()  # the other seats of a job on several nodes
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """A borrowed run that gives its seat back: it is asked to checkpoint and waits again."""
+
+    key: str
+    wanted_by: str  # the key of the entry that it makes room for
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,3 +86,4 @@ class Wait:
 class Plan:
     starts: tuple[Start, ...] = ()
     waits: Mapping[str, Wait] = field(default_factory=dict)  # by key
+    stops: tuple[Stop, ...] = ()

@@ -7,6 +7,7 @@ from typing import Protocol
 
 from danlu.domain.account import Role
 from danlu.domain.job import Job, JobId, JobState
+from danlu.domain.ledger import Charge
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +19,7 @@ class JobFilter:
     name: str = ""
     label: tuple[str, str] | None = None
     array_id: str = ""
+    team: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,8 +94,11 @@ class Store(Protocol):
         An id that is taken raises Conflict."""
         ...
 
-    async def update(self, jobs: Sequence[Job], past: Sequence[PastRun] = ()) -> None:
-        """Remember new versions, all or none. Conflict unless each replaces exactly the version before it."""
+    async def update(
+        self, jobs: Sequence[Job], past: Sequence[PastRun] = (), charges: Sequence[Charge] = ()
+    ) -> None:
+        """Remember new versions, all or none. Conflict unless each replaces exactly the version before it.
+        `charges` are what the runs that are over by it used; they stay when the jobs are removed."""
         ...
 
     async def remove(self, ids: Sequence[JobId]) -> int:
