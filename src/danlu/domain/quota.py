@@ -1,8 +1,16 @@
-"""How much a person or a team may hold at once, and spend in a period."""
+"""How much a person or a team may hold at once, and spend in a period; and that as people write it."""
 
-from dataclasses import dataclass
+import difflib
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
+from typing import Any
+
+from danlu.domain.account import check_name
+from danlu.domain.written import parse_memory_mib
+from danlu.errors import Invalid
 
 
 class Period(StrEnum):
@@ -41,3 +49,98 @@ def user_key(name: str) -> str:
 
 def team_key(name: str) -> str:
     return f"team:{name}"
+
+
+# As people write it -> the field of Quota that it sets. Each takes a number, or `none` for no limit.
+LIMITS = {
+    "gpus": "gpus",
+    "shards": "shards",
+    "cpus": "cpus",
+    "mem": "memory_mib",
+    "jobs": "jobs",
+    "gpu_hours": "gpu_hours",
+}
+NAMES = (*LIMITS, "period", "borrow")
+_EXAMPLE = "for example `gpus=8 mem=256G gpu_hours=500 period=month borrow=yes`"
+_NONE = frozenset({"none", "unlimited", "-"})
+_TRUTH = {"yes": True, "no": False, "true": True, "false": False, "on": True, "off": False, "1": True, "0": False}
+_SPELLINGS = {"gpu": "gpus", "memory": "mem", "gpu-hours": "gpu_hours", "hours": "gpu_hours", "cpu": "cpus"}
+_UNLIMITED = Quota()
+
+
+def parse_quota(words: Iterable[str], base: Quota = _UNLIMITED) -> Quota:
+    """`gpus=8 borrow=yes` over `base`: what is not named stays. Unknown, repeated and impossible things are refused."""
+    changes: dict[str, Any] = {}
+    for word in words:
+        name, equals, text = word.strip().partition("=")
+        name = name.casefold()
+        if not equals:
+            raise Invalid(f"a quota is written NAME=VALUE, not `{word}`", _EXAMPLE)
+        if name not in NAMES:
+            raise _unknown(name)
+        field = LIMITS.get(name, name)
+        if field in changes:
+            raise Invalid(f"`{name}` is given twice", "say it once")
+        changes[field] = _value(name, text.strip().casefold())
+    return replace(base, **changes)
+
+
+def _value(name: str, text: str) -> object:
+    if name == "period":
+        if text not in set(Period):
+            raise Invalid(f"`period` is day, week or month, not `{text}`", "for example `gpu_hours=500 period=week`")
+        return Period(text)
+    if name == "borrow":
+        if text not in _TRUTH:
+            raise Invalid(f"`borrow` is yes or no, not `{text}`")
+        return _TRUTH[text]
+    if text in _NONE:
+        return None
+    if name == "mem":
+        try:
+            return parse_memory_mib(text)
+        except Invalid as error:
+            raise Invalid(f"`mem` takes a size such as 256G, or none, not `{text}`", error.hint) from None
+    if not re.fullmatch(r"\d{1,9}", text, re.ASCII):
+        raise Invalid(
+            f"`{name}` takes a whole number of 0 or more, or none, not `{text}`",
+            f"for example `{name}=8`; `{name}=none` lifts the limit",
+        )
+    return int(text)
+
+
+def _unknown(name: str) -> Invalid:
+    near = [_SPELLINGS[name]] if name in _SPELLINGS else difflib.get_close_matches(name, NAMES, n=1, cutoff=0.5)
+    hint = f"did you mean `{near[0]}`?" if near else f"known: {', '.join(NAMES)}"
+    return Invalid(f"a quota has no `{name[:40]}`", hint)
+
+
+def render_quota(quota: Quota) -> str:
+    """As `parse_quota` reads it: `gpus=8 borrow=yes`; empty if it limits nothing."""
+    parts = [f"{name}={_written(name, value)}" for name, value in limits_of(quota).items() if value is not None]
+    if quota.gpu_hours is not None:
+        parts.append(f"period={quota.period}")
+    if quota.borrow:
+        parts.append("borrow=yes")
+    return " ".join(parts)
+
+
+def _written(name: str, value: int) -> str:
+    if name != "mem":
+        return str(value)
+    return f"{value // 1024}G" if value % 1024 == 0 else f"{value}M"
+
+
+def limits_of(quota: Quota) -> dict[str, int | None]:
+    """Each limit by its written name, None where there is none."""
+    return {name: getattr(quota, field) for name, field in LIMITS.items()}
+
+
+def parse_holder(text: str) -> tuple[str, str]:
+    """`team:nlp` -> ("team", "nlp"); `user:li` -> ("user", "li")."""
+    kind, colon, name = text.strip().partition(":")
+    if not colon or kind not in ("user", "team") or not name:
+        raise Invalid(
+            f"a quota belongs to user:NAME or team:NAME, not to `{text[:60]}`", "for example `team:nlp` or `user:li`"
+        )
+    return kind, check_name(name, "a person" if kind == "user" else "a team")
