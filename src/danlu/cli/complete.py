@@ -45,14 +45,19 @@ def full_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="danlu", allow_abbrev=False)
     _add_options(parser, GLOBAL)
     subparsers = parser.add_subparsers(dest="command")
-    tokens: Any = None
+    families: dict[str, Any] = {}
+    for word in {command.name.partition(" ")[0]: None for command in COMMANDS if " " in command.name}:
+        families[word] = subparsers.add_parser(word, allow_abbrev=False)
+    seconds = {word: family.add_subparsers(dest="subcommand") for word, family in families.items()}
     for command in COMMANDS:
         first, _, second = command.name.partition(" ")
-        if second and tokens is None:
-            tokens = subparsers.add_parser(first, help="tokens (administrators)").add_subparsers(dest="subcommand")
-        one = (tokens if second else subparsers).add_parser(second or first, help=command.help, allow_abbrev=False)
+        if second:
+            one = seconds[first].add_parser(second, help=command.help, allow_abbrev=False)
+        else:
+            one = families.get(first) or subparsers.add_parser(first, help=command.help, allow_abbrev=False)
         _add_options(one, command.options + GLOBAL)
-        _add_words(one, command)
+        if second or first not in families:
+            _add_words(one, command)
     return parser
 
 

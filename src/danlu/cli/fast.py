@@ -29,9 +29,9 @@ def parse(argv: Sequence[str]) -> tuple[Command, dict[str, object]] | None:
                 return None
             at += taken
         elif command is None:
-            name = f"{word} {argv[at]}" if word == "token" and at < len(argv) else word
-            at += name != word
-            command = BY_NAME.get(name)
+            both = f"{word} {argv[at]}" if at < len(argv) else word
+            at += both != word and both in BY_NAME
+            command = BY_NAME.get(both) or BY_NAME.get(word)
             if command is None:
                 return None
             known = _by_name(GLOBAL + command.options)

@@ -8,7 +8,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-_GROUPS = (("jobs", "Jobs"), ("cluster", "Cluster"), ("server", "Server"), ("other", "More"))
+_GROUPS = (("jobs", "Jobs"), ("cluster", "Cluster"), ("people", "People"), ("server", "Server"), ("other", "More"))
 
 
 def render_overview(paint: Callable[[str, str], str]) -> str:
@@ -18,8 +18,8 @@ def render_overview(paint: Callable[[str, str], str]) -> str:
         f"{paint('usage:', 'bold')} danlu COMMAND [options]",
     ]
     for group, title in _GROUPS:
-        lines += ["", paint(title, "bold")]
-        lines += [f"  {command.name:<13} {command.help}" for command in COMMANDS if command.group == group]
+        listed = [f"  {command.name:<13} {command.help}" for command in COMMANDS if command.group == group]
+        lines += ["", paint(title, "bold"), *listed] if listed else []
     lines += [
         "",
         paint("Examples", "bold"),

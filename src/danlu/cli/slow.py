@@ -104,20 +104,26 @@ def _split(front: list[str]) -> tuple[Command, list[str]]:
     if at >= len(front):
         raise Invalid("no command given", "`danlu --help` lists them")
     name, size = front[at], 1
-    if name == "token":
-        name, size = " ".join(front[at : at + 2]), 2
+    both = " ".join(front[at : at + 2])
+    if both in BY_NAME:
+        name, size = both, len(both.split(" "))
     if name not in BY_NAME:
-        raise _unknown_command(name)
+        raise _unknown_command(both if _begun_with(name) else name)
     return BY_NAME[name], front[:at] + front[at + size :]
 
 
 def _unknown_command(name: str) -> Invalid:
-    if name.startswith("token"):
-        return Invalid(f"no command `{name}`", "`danlu token create`, `danlu token list` or `danlu token revoke`")
+    if family := _begun_with(name.partition(" ")[0]):
+        return Invalid(f"no command `{name}`", " or ".join(f"`danlu {each}`" for each in family))
     close = difflib.get_close_matches(name, BY_NAME, 1, 0.5)
     return Invalid(
         f"no command `{name}`", f"did you mean `danlu {close[0]}`?" if close else "`danlu --help` lists them"
     )
+
+
+def _begun_with(word: str) -> list[str]:
+    """The commands of two words that begin with this one."""
+    return [name for name in BY_NAME if name.startswith(f"{word} ")]
 
 
 def _unknown_option(command: Command, word: str) -> Invalid:
