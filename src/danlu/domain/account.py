@@ -20,6 +20,7 @@ class Role(StrEnum):
 class Membership:
     team: str
     is_leader: bool = False
+    is_mapped: bool = False  # came with a group of the sign-on, and goes with it
 
 
 @dataclass(frozen=True, slots=True)
