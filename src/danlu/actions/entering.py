@@ -24,7 +24,7 @@ async def enter(
 ) -> Stream:
     """Start `argv` inside the job, on a terminal if there is one; it ends with the job at the latest."""
     job = await resolve_one(book, actor, ref)
-    demand(actor, "job.exec", job.user, f"job {job.id}")
+    demand(actor, "job.exec", job.user, f"job {job.id}", teams=(job.spec.team,))
     if job.state is not JobState.RUNNING or job.handle is None:
         raise Refused(f"{job.id} is {job.state}; one can only enter a running job", f"see `danlu show {job.id}`")
     if not isinstance(engine, Reachable):

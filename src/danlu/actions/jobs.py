@@ -89,7 +89,7 @@ async def clone(
 ) -> Sequence[Job]:
     """Submit again what was submitted once, with other options where given."""
     job = (await resolve(book, actor, ref))[0]
-    demand(actor, "job.clone", job.user, f"job {job.id}")
+    demand(actor, "job.clone", job.user, f"job {job.id}", teams=(job.spec.team,))
     wish = wish_of(job.spec)
     if job.array_index is not None and ref != job.array_id:
         wish = replace(wish, array=str(job.array_index))
@@ -102,7 +102,7 @@ async def stop(book: Book, actor: Actor, ref: str, *, how: str = "", now: dateti
     `how` hastens: "now" skips the notice, "kill" the grace too. Ended ones are fine."""
     jobs = await resolve(book, actor, ref)
     for job in jobs:
-        demand(actor, "job.stop", job.user, f"job {job.id}")
+        demand(actor, "job.stop", job.user, f"job {job.id}", teams=(job.spec.team,))
     for _ in range(TRIES):
         # Somebody may have started or ended one of them since it was looked at.
         jobs = [book.live.jobs.get(job.id, job) for job in jobs]
@@ -134,7 +134,7 @@ async def remove(book: Book, actor: Actor, ref: str) -> list[Job]:
     """Forget ended jobs. Gives what went, so that their logs can go too."""
     jobs = await resolve(book, actor, ref)
     for job in jobs:
-        demand(actor, "job.remove", job.user, f"job {job.id}")
+        demand(actor, "job.remove", job.user, f"job {job.id}", teams=(job.spec.team,))
     active = [job.id for job in jobs if not job.state.is_ended]
     if active:
         raise Refused(f"{active[0]} has not ended", f"stop it first: `danlu stop {ref}`")
@@ -146,7 +146,7 @@ async def wait(book: Book, actor: Actor, ref: str, *, timeout_s: float) -> list[
     """Come back when all have ended, or after the timeout with whatever is then true."""
     jobs = await resolve(book, actor, ref)
     for job in jobs:
-        demand(actor, "job.show", job.user, f"job {job.id}")
+        demand(actor, "job.show", job.user, f"job {job.id}", teams=(job.spec.team,))
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(timeout_s):
             for job in jobs:

@@ -40,7 +40,7 @@ Followed = JobSeen | LogBytes | StillHere
 async def find_log(book: Book, state_dir: str, actor: Actor, ref: str, attempt: int | None) -> tuple[Job, str]:
     """The job and the path of its log, if the actor may read it."""
     job = await resolve_one(book, actor, ref)
-    demand(actor, "job.logs", job.user, f"the log of {job.id}")
+    demand(actor, "job.logs", job.user, f"the log of {job.id}", teams=(job.spec.team,))
     if attempt is not None and not 1 <= attempt <= job.attempt:
         raise Invalid(f"{job.id} has had {job.attempt} attempts, there is no attempt {attempt}")
     return job, log_path_of(state_dir, f"{job.id}.{attempt or job.attempt}")

@@ -112,7 +112,7 @@ def _is_wanted(job: Job, wanted: JobFilter) -> bool:
 async def why(book: Book, nodes: Sequence[Node], actor: Actor, ref: str, *, now: datetime) -> Why:
     """Why a job waits, or what became of it: planned anew, so that the answer is of this moment."""
     job = await resolve_one(book, actor, ref)
-    demand(actor, "job.why", job.user, f"job {job.id}")
+    demand(actor, "job.why", job.user, f"job {job.id}", teams=(job.spec.team,))
     if job.state is not JobState.QUEUED:
         return Why(job, job.reason, None, None, ())
     made = plan(Outlook().snapshot(book.live, nodes, now))

@@ -147,7 +147,7 @@ def read_states(names: Sequence[str]) -> frozenset[JobState]:
 async def show(desk: TheDesk, actor: TheActor, ref: str) -> Response:
     found = await resolve(desk.book, actor, ref)
     first = found[0]
-    demand(actor, "job.show", first.user, f"job {first.id}")
+    demand(actor, "job.show", first.user, f"job {first.id}", teams=(first.spec.team,))
     if len(found) > 1 or (first.array_id and first.array_id == ref):
         return Json(
             {

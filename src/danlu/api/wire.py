@@ -176,7 +176,7 @@ def time_out(at: datetime | None) -> str | None:
 
 def job_out(job: Job, actor: Actor, plan: Plan, state_dir: str) -> dict[str, Any]:
     spec, ask, seat = job.spec, job.spec.ask, job.seat
-    mine = may(actor, "job.show_command", job.user)
+    mine = may(actor, "job.show_command", job.user, (spec.team,))
     wait = plan.waits.get(job.group) if job.state == "QUEUED" else None
     reason = wait.reason if wait else job.reason
     return {
