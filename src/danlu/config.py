@@ -2,12 +2,15 @@
 
 import difflib
 import os
+import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from datetime import timedelta
 from typing import Any
 
+from danlu.cluster import NodeSettings, QueueSettings, nodes_of, queues_of
+from danlu.domain.quota import parse_quota
 from danlu.domain.resources import SHARDS_PER_GPU
 from danlu.domain.written import parse_duration, parse_memory_mib
 from danlu.errors import Invalid
@@ -47,11 +50,45 @@ class JobSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class PeopleSettings:
+    opens: str = "admin"  # whose word opens an account
+    leaders_see_all: bool = False
+    login_days: int = 30
+    default_quota: str = ""  # of a new account: "gpus=2 jobs=20"
+    home: str = ""  # "/mnt/user/{user}"
+    team_folder: str = ""  # "/mnt/share/{team}"
+    unix_users: str = "members"  # somebody whom only the kernel knows, on the Unix socket
+
+
+@dataclass(frozen=True, slots=True)
+class OidcSettings:
+    issuer: str = ""
+    client_id: str = ""
+    client_secret_file: str = ""
+    redirect_url: str = ""
+    scopes: str = "openid profile email groups"
+    name_claim: str = "preferred_username"
+    groups_claim: str = "groups"
+    opens_accounts: bool = False
+    teams: Mapping[str, str] = field(default_factory=dict)  # group: team
+
+
+@dataclass(frozen=True, slots=True)
+class PolicySettings:
+    half_life: str = "7d"
+
+
+@dataclass(frozen=True, slots=True)
 class Settings:
     server: ServerSettings = field(default_factory=ServerSettings)
     store: StoreSettings = field(default_factory=StoreSettings)
     engine: EngineSettings = field(default_factory=EngineSettings)
     jobs: JobSettings = field(default_factory=JobSettings)
+    people: PeopleSettings = field(default_factory=PeopleSettings)
+    oidc: OidcSettings = field(default_factory=OidcSettings)
+    policy: PolicySettings = field(default_factory=PolicySettings)
+    nodes: tuple[NodeSettings, ...] = ()
+    queues: tuple[QueueSettings, ...] = ()
 
     @property
     def grace(self) -> timedelta:
@@ -69,37 +106,95 @@ class Settings:
     def snapshot_limit_bytes(self) -> int:
         return parse_memory_mib(self.jobs.snapshot_limit) * 1024 * 1024
 
+    @property
+    def half_life(self) -> timedelta:
+        return parse_duration(self.policy.half_life, "policy.half_life")
+
 
 SECTIONS: dict[str, type] = {
     "server": ServerSettings,
     "store": StoreSettings,
     "engine": EngineSettings,
     "jobs": JobSettings,
+    "people": PeopleSettings,
+    "oidc": OidcSettings,
+    "policy": PolicySettings,
 }
-_KINDS: dict[Any, str] = {int: "a whole number", bool: "true or false", str: "a text in quotes"}
-_PATHS = frozenset({"state_dir", "tls_cert", "tls_key"})
-CHOICES = {"engine.kind": ("local",), "engine.run_as": ("server", "submitter")}
+LISTS: dict[str, type] = {"nodes": NodeSettings, "queues": QueueSettings}
+_TEXTS, _PAIRS = tuple[str, ...], Mapping[str, str]
+_KINDS: dict[Any, str] = {
+    int: "a whole number",
+    int | None: "a whole number",
+    bool: "true or false",
+    str: "a text in quotes",
+    _TEXTS: "a list of texts",
+    _PAIRS: "a table of texts",
+}
+_PATHS = frozenset({"state_dir", "tls_cert", "tls_key", "client_secret_file"})
+CHOICES = {
+    "engine.kind": ("local", "slurm", "kubernetes"),
+    "engine.run_as": ("server", "submitter"),
+    "people.opens": ("admin", "leader"),
+    "people.unix_users": ("members", "accounts"),
+}
 
 
 def load_settings(path: str | None, environ: Mapping[str, str]) -> Settings:
     """Read the file (if any), let `DANLU_SECTION_KEY` variables win, refuse what is wrong by name."""
-    document: dict[str, Any] = {}
-    if path:
-        document = _read_toml(path)
-    _refuse_unknown(document, SECTIONS, "section", path or "")
-    sections = {}
+    document = _read_toml(path) if path else {}
+    where = path or "the environment"
+    _refuse_unknown(document, SECTIONS | LISTS, "section", where)
+    found: dict[str, Any] = {}
     for name, kind in SECTIONS.items():
         given = document.get(name, {})
         if not isinstance(given, dict):
             raise Invalid(f"`{name}` in {path} must be a section", f"write `[{name}]` on a line of its own")
-        _refuse_unknown(given, {f.name: f for f in fields(kind)}, f"key in [{name}]", path or "")
-        sections[name] = kind(**_checked(name, kind, given, environ, path or "the environment"))
-    settings = Settings(**sections)
-    # Reading each once refuses nonsense now and not at the first job.
-    _ = settings.grace, settings.default_time, settings.memory_mib, settings.snapshot_limit_bytes
+        _refuse_unknown(given, {f.name: f for f in fields(kind)}, f"key in [{name}]", where)
+        found[name] = kind(**_checked(name, kind, given, environ, where))
+    for name, kind in LISTS.items():
+        found[name] = tuple(_listed(name, kind, document.get(name, []), where))
+    settings = Settings(**found)
+    _refuse_nonsense(settings)
+    return settings
+
+
+def _listed(name: str, kind: type, given: Any, path: str) -> Iterator[Any]:
+    """Each `[[name]]` of the file."""
+    if not isinstance(given, list) or not all(isinstance(one, dict) for one in given):
+        raise Invalid(f"`{name}` in {path} must be a list of sections", f"write `[[{name}]]` before each of them")
+    for place, one in enumerate(given, 1):
+        what = f"`{one['name']}`" if isinstance(one.get("name"), str) and one["name"] else f"number {place}"
+        _refuse_unknown(one, {f.name: f for f in fields(kind)}, f"key in [[{name}]] {what}", path)
+        if not one.get("name"):
+            raise Invalid(f"[[{name}]] {what} in {path} has no `name`")
+        yield kind(**_checked(name, kind, one, {}, path))
+
+
+def _refuse_nonsense(settings: Settings) -> None:
+    """Reading each once refuses nonsense now and not at the first job."""
+    _ = settings.grace, settings.default_time, settings.memory_mib, settings.snapshot_limit_bytes, settings.half_life
     if bool(settings.server.tls_cert) != bool(settings.server.tls_key):
         raise Invalid("TLS needs both server.tls_cert and server.tls_key", "set both, or neither")
-    return settings
+    people, oidc = settings.people, settings.oidc
+    if people.login_days < 1:
+        raise Invalid("`people.login_days` must be 1 or more, not 0")
+    parse_quota(people.default_quota.split())
+    _check_folder("people.home", people.home, "{user}")
+    _check_folder("people.team_folder", people.team_folder, "{team}")
+    if oidc.issuer and not oidc.issuer.startswith(("https://", "http://")):
+        raise Invalid(f"`oidc.issuer` is a URL, not `{oidc.issuer}`", "for example https://sso.example.org/realms/lab")
+    if bool(oidc.issuer) != bool(oidc.client_id):
+        raise Invalid("sign-on needs both oidc.issuer and oidc.client_id", "set both, or neither")
+    nodes = nodes_of(settings.nodes, shards_per_gpu=settings.engine.shards_per_gpu)
+    if nodes:
+        queues_of(settings.queues, nodes)
+
+
+def _check_folder(key: str, template: str, mark: str) -> None:
+    if template and (not template.startswith("/") or template.replace(mark, "") == template):
+        raise Invalid(f"`{key}` is an absolute path with {mark} in it, not `{template}`")
+    if re.search(r"[{}]", template.replace(mark, "")):
+        raise Invalid(f"`{key}` knows only {mark}, not what is in `{template}`")
 
 
 def with_fake_gpus(settings: Settings, fake_gpus: str) -> Settings:
@@ -126,24 +221,35 @@ def _refuse_unknown(given: Mapping[str, Any], known: Mapping[str, Any], what: st
 
 def _checked(
     section: str, kind: type, given: Mapping[str, Any], environ: Mapping[str, str], path: str
-) -> dict[str, str | int]:
-    values: dict[str, str | int] = {}
+) -> dict[str, Any]:
+    values: dict[str, Any] = {}
     for spec in fields(kind):
         full = f"{section}.{spec.name}"
         value: Any = given.get(spec.name)
         written = environ.get(f"DANLU_{section}_{spec.name}".upper())
-        if written is not None:
+        if written is not None and spec.type is not _PAIRS:
             value = _from_environment(written, spec.type)
         if value is None:
             continue
-        if type(value) is not spec.type:
+        if not _is_of(value, spec.type):
             raise Invalid(f"`{full}` in {path} must be {_KINDS[spec.type]}, not {value!r}")
         if isinstance(value, int) and value < 0:
             raise Invalid(f"`{full}` in {path} must be 0 or more, not {value}")
         if full in CHOICES and value not in CHOICES[full]:
             raise Invalid(f"`{full}` in {path} is {value!r}", f"one of: {', '.join(CHOICES[full])}")
+        if isinstance(value, list):
+            value = tuple(value)
         values[spec.name] = os.path.expanduser(value) if spec.name in _PATHS else value
     return values
+
+
+def _is_of(value: Any, kind: Any) -> bool:
+    """Strictly: true is no number, and one text is no list of texts."""
+    if kind == _TEXTS:
+        return isinstance(value, list) and all(isinstance(one, str) for one in value)
+    if kind == _PAIRS:
+        return isinstance(value, dict) and all(isinstance(one, str) for one in value.values())
+    return type(value) is (int if kind == int | None else kind)
 
 
 def _from_environment(written: str, kind: object) -> str | int:
