@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from danlu.actions.queues import Queues, check_sitting
 from danlu.actions.refs import resolve_one
 from danlu.domain.account import Actor, demand
 from danlu.domain.job import JobState
@@ -20,13 +21,21 @@ class Terminal:
 
 
 async def enter(
-    book: Book, engine: Engine, actor: Actor, ref: str, argv: tuple[str, ...], terminal: Terminal | None
+    book: Book,
+    engine: Engine,
+    queues: Queues,
+    actor: Actor,
+    ref: str,
+    argv: tuple[str, ...],
+    terminal: Terminal | None,
 ) -> Stream:
     """Start `argv` inside the job, on a terminal if there is one; it ends with the job at the latest."""
     job = await resolve_one(book, actor, ref)
     demand(actor, "job.exec", job.user, f"job {job.id}", teams=(job.spec.team,))
     if job.state is not JobState.RUNNING or job.handle is None:
         raise Refused(f"{job.id} is {job.state}; one can only enter a running job", f"see `danlu show {job.id}`")
+    if terminal is not None:
+        check_sitting(queues, job.id, job.spec)
     if not isinstance(engine, Reachable):
         raise Refused(f"jobs of the engine `{engine.name}` cannot be entered")
     screen = terminal or Terminal()

@@ -6,14 +6,16 @@ import hashlib
 import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
 
+from danlu.actions.queues import check_queue, choose_queue, choose_team, default_time
 from danlu.actions.refs import resolve, resolve_id
 from danlu.actions.wishes import Wish, changed_wish, spec_of, wish_of
 from danlu.domain.account import Actor, demand
 from danlu.domain.job import Dependency, Job, JobId, JobSpec, JobState, Reason
+from danlu.domain.queue import Queue
 from danlu.domain.resources import Node
 from danlu.domain.written import ArrayAsk, parse_dependency
 from danlu.errors import Conflict, Invalid, Refused, TooBig
@@ -42,6 +44,7 @@ class Rules:
 
     nodes: Sequence[Node]
     default_time: timedelta | None = None
+    queues: Mapping[str, Queue] = field(default_factory=dict)  # none: every job may use everything
     looks_at_folders: bool = True  # not for root: people would learn what is in folders that are closed to them
 
 
@@ -50,8 +53,7 @@ async def submit(
 ) -> Sequence[Job]:
     """Accept a job or an array, durably. The same key again gives what the first one made."""
     demand(actor, "job.submit", actor.name, "a new job")
-    spec, array = spec_of(wish, default_time=rules.default_time)
-    check_possible(rules.nodes, spec)
+    spec, array = accept(rules, actor, wish)
     if rules.looks_at_folders and not os.path.isdir(spec.workdir):
         raise Invalid(f"the folder `{spec.workdir}` does not exist on this machine", "see `--workdir`")
     if spec.snapshot:
@@ -70,10 +72,23 @@ async def submit(
     raise Conflict("no free job id was found", "try again")
 
 
-def check_possible(nodes: Sequence[Node], spec: JobSpec) -> None:
-    """Refuse what no machine here could ever run."""
-    if (never := fits_ever(nodes, spec.ask)) is not None:
+def accept(rules: Rules, actor: Actor, wish: Wish) -> tuple[JobSpec, ArrayAsk | None]:
+    """What a wish means here: its queue and team chosen, their defaults filled in. Refuses what their rules do not
+    allow, and what no machine here could ever run."""
+    queue = choose_queue(rules.queues, actor, wish.queue)
+    team = choose_team(actor, wish.team, queue)
+    if queue is not None or team:
+        wish = replace(wish, queue=queue.name if queue else "", team=team)
+    spec, array = spec_of(
+        wish,
+        default_time=default_time(queue, rules.default_time),
+        default_priority=queue.default_priority if queue else None,
+    )
+    if queue is not None:
+        check_queue(rules.queues, queue, rules.nodes, actor, spec)
+    elif (never := fits_ever(rules.nodes, spec.ask)) is not None:
         raise TooBig(never.text, "see what there is: `danlu nodes`")
+    return spec, array
 
 
 async def clone(

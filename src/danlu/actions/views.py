@@ -7,9 +7,8 @@ from datetime import datetime
 
 from danlu.actions.planning import Outlook, holding_of
 from danlu.actions.refs import resolve_one
-from danlu.actions.wishes import Wish, spec_of
 from danlu.domain.account import Actor, demand
-from danlu.domain.job import ACTIVE, Job, JobState, Reason
+from danlu.domain.job import ACTIVE, Job, JobSpec, JobState, Reason
 from danlu.domain.resources import Gpu, Node, Seat, model_fits
 from danlu.scheduler.plan import plan, seat_now
 from danlu.scheduler.snapshot import Wait, Waiting
@@ -123,15 +122,18 @@ async def why(book: Book, nodes: Sequence[Node], actor: Actor, ref: str, *, now:
     return Why(job, wait.reason, wait.place, wait.estimated_at, holders)
 
 
-def dry_run(book: Book, nodes: Sequence[Node], wish: Wish, *, now: datetime) -> Seat | Wait:
+def dry_run(book: Book, nodes: Sequence[Node], actor: Actor, spec: JobSpec, *, now: datetime) -> Seat | Wait:
     """Where a job would run now, or why not yet. Nothing is remembered."""
-    spec, _ = spec_of(wish)
     entry = Waiting(
         key="this job",
         ask=spec.ask,
         seq=2**62,
         priority=spec.priority,
         time_limit=spec.time_limit,
+        user=actor.name,
+        team=spec.team,
+        queue=spec.queue,
+        is_preemptible=spec.is_preemptible,
     )
     return seat_now(Outlook().snapshot(book.live, nodes, now), entry)
 

@@ -34,7 +34,7 @@ class Wish:
     cpus: str | int = 1
     mem: str | int = 0
     time: str | int = ""
-    priority: str | int = DEFAULT_PRIORITY
+    priority: str | int = ""  # the queue's, or DEFAULT_PRIORITY
     env: Mapping[str, str] = field(default_factory=dict)
     label: Mapping[str, str] = field(default_factory=dict)
     array: str = ""
@@ -43,6 +43,10 @@ class Wish:
     signal: str = ""
     snapshot: str = ""
     umask: str = ""
+    queue: str = ""
+    team: str = ""
+    preemptible: bool = False
+    interactive: bool = False
     environ: Mapping[str, str] | None = None
 
 
@@ -50,8 +54,11 @@ _RUNNERS = ("python", "bash", "sh", "torchrun", "accelerate", "deepspeed")
 WISH_NAMES = tuple(f.name for f in fields(Wish))
 
 
-def spec_of(wish: Wish, *, default_time: timedelta | None = None) -> tuple[JobSpec, ArrayAsk | None]:
-    """Read the wish; nonsense is refused by the option's name. `after` is left to who can look ids up."""
+def spec_of(
+    wish: Wish, *, default_time: timedelta | None = None, default_priority: int | None = None
+) -> tuple[JobSpec, ArrayAsk | None]:
+    """Read the wish; nonsense is refused by the option's name. `after` is left to who can look ids up, the queue and
+    the team that are meant to who knows the rules."""
     model, gpus = parse_gpus(wish.gpus)
     array = parse_array(wish.array) if wish.array else None
     if wish.workdir and not wish.workdir.startswith("/"):
@@ -67,7 +74,9 @@ def spec_of(wish: Wish, *, default_time: timedelta | None = None) -> tuple[JobSp
             cpus=parse_count(wish.cpus, "--cpus"),
             memory_mib=parse_memory_mib(wish.mem),
         ),
-        priority=parse_count(wish.priority, "--priority"),
+        priority=(default_priority or DEFAULT_PRIORITY)
+        if wish.priority == ""
+        else parse_count(wish.priority, "--priority"),
         time_limit=parse_duration(wish.time) if wish.time else default_time,
         notice=parse_notice(wish.signal) if wish.signal else None,
         retries=parse_count(wish.retries, "--retries"),
@@ -77,6 +86,10 @@ def spec_of(wish: Wish, *, default_time: timedelta | None = None) -> tuple[JobSp
         at_once=array.at_once if array else None,
         snapshot=wish.snapshot,
         umask=parse_umask(wish.umask) if wish.umask else DEFAULT_UMASK,
+        team=wish.team,
+        queue=wish.queue,
+        is_preemptible=wish.preemptible,
+        is_interactive=wish.interactive,
     )
     return spec, array
 
@@ -101,6 +114,10 @@ def wish_of(spec: JobSpec) -> Wish:
         signal=f"{spec.notice.signal}@{spec.notice.lead.total_seconds():.0f}" if spec.notice else "",
         snapshot=spec.snapshot,
         umask=f"{spec.umask:04o}",
+        queue=spec.queue,
+        team=spec.team,
+        preemptible=spec.is_preemptible,
+        interactive=spec.is_interactive,
     )
 
 

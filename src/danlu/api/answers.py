@@ -47,6 +47,10 @@ class JobOut(Answer):
     array_id: str
     array_index: int | None
     snapshot: str
+    queue: str
+    team: str
+    preemptible: bool
+    interactive: bool
     submitted_at: str
     started_at: str | None
     ended_at: str | None

@@ -24,7 +24,7 @@ async def exec_in_job(socket: WebSocket, desk: TheDesk, ref: str) -> None:
     try:
         actor = await actor_of(socket)
         command, terminal = _read_ask(await socket.receive_text())
-        stream = await enter(desk.book, desk.engine, actor, ref, command, terminal)
+        stream = await enter(desk.book, desk.engine, desk.rules.queues, actor, ref, command, terminal)
     except WebSocketDisconnect:
         return
     except DanluError as error:

@@ -13,7 +13,6 @@ from starlette.responses import Response
 
 from danlu.actions import jobs, views
 from danlu.actions.refs import resolve
-from danlu.actions.wishes import spec_of
 from danlu.api.answers import (
     DryRun,
     JobPage,
@@ -70,8 +69,9 @@ async def submit(
     wish = wish_in(read_body(ChangesIn, await request.body()))
     now = datetime.now(UTC)
     if dry_run:
-        jobs.check_possible(desk.rules.nodes, spec_of(wish)[0])
-        return Json(seat_or_wait_out(views.dry_run(desk.book, desk.rules.nodes, wish, now=now)))
+        demand(actor, "job.submit", actor.name, "a new job")
+        spec, _ = jobs.accept(desk.rules, actor, wish)
+        return Json(seat_or_wait_out(views.dry_run(desk.book, desk.rules.nodes, actor, spec, now=now)))
     if follow and wish.array:
         raise Invalid("one follows a single job, not an array", "submit it, then `danlu wait`")
     shelf = shelf_of(desk.state_dir, actor.name)

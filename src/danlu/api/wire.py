@@ -37,6 +37,12 @@ def _written(value: Any) -> str | int:
     return value
 
 
+def _flag(value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise ValueError("must be true or false")
+    return value
+
+
 def _texts(value: Any) -> tuple[str, ...]:
     if not isinstance(value, list):
         raise ValueError("must be a list of texts")
@@ -55,6 +61,7 @@ Text = Annotated[str, PlainValidator(_text), WithJsonSchema({"type": "string"})]
 Written = Annotated[
     str | int, PlainValidator(_written), WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "integer"}]})
 ]
+Flag = Annotated[bool, PlainValidator(_flag), WithJsonSchema({"type": "boolean"})]
 Texts = Annotated[
     tuple[str, ...], PlainValidator(_texts), WithJsonSchema({"type": "array", "items": {"type": "string"}})
 ]
@@ -86,6 +93,10 @@ class ChangesIn(BaseModel):
     signal: Text | None = None
     snapshot: Text | None = None
     umask: Text | None = None
+    queue: Text | None = None
+    team: Text | None = None
+    preemptible: Flag | None = None
+    interactive: Flag | None = None
     environ: Pairs | None = None
 
 
@@ -204,6 +215,10 @@ def job_out(job: Job, actor: Actor, plan: Plan, state_dir: str) -> dict[str, Any
         "array_id": job.array_id,
         "array_index": job.array_index,
         "snapshot": spec.snapshot,
+        "queue": spec.queue,
+        "team": spec.team,
+        "preemptible": spec.is_preemptible,
+        "interactive": spec.is_interactive,
         "submitted_at": time_out(job.submitted_at),
         "started_at": time_out(job.started_at),
         "ended_at": time_out(job.ended_at),

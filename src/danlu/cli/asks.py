@@ -16,7 +16,11 @@ if TYPE_CHECKING:
 
     Values = dict[str, Any]
 
-_PLAIN = ("gpus", "shards", "cpus", "mem", "time", "name", "priority", "workdir", "array", "retries", "signal")
+_PLAIN = (
+    "gpus", "shards", "cpus", "mem", "time", "name", "priority", "queue", "team", "workdir", "array", "retries",
+    "signal",
+)  # fmt: skip
+_SWITCHES = ("preemptible", "interactive", "snapshot")
 
 
 def connect(values: Values, *, start: bool = True) -> Client:
@@ -43,8 +47,9 @@ def asked(values: Values) -> tuple[list[str] | None, Options]:
         options["label"] = {**options.get("label", {}), **dict(pair(text, "--label") for text in values["label"])}
     if values["after"]:
         options["after"] = values["after"]
-    if values["snapshot"]:
-        options["snapshot"] = True
+    for name in _SWITCHES:
+        if values[name]:
+            options[name] = True
     if values["no_inherit_env"]:
         options["inherit_env"] = False
     if options.get("snapshot"):

@@ -13,9 +13,9 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-_TEXTS = ("gpus", "mem", "time", "name", "workdir", "array", "signal")
+_TEXTS = ("gpus", "mem", "time", "name", "queue", "team", "workdir", "array", "signal")
 _COUNTS = ("shards", "cpus", "priority", "retries")
-_SWITCHES = ("snapshot", "no-inherit-env")
+_SWITCHES = ("preemptible", "interactive", "snapshot", "no-inherit-env")
 _PAIRS = ("env", "label")
 _NAMES = ("command", "after", *_TEXTS, *_COUNTS, *_SWITCHES, *_PAIRS)
 

@@ -22,6 +22,10 @@ if TYPE_CHECKING:
         time: int | str | timedelta  # minutes, or "2h30m"
         name: str
         priority: int  # 1 to 9, 9 goes first
+        queue: str
+        team: str
+        preemptible: bool  # may be asked to checkpoint and wait again
+        interactive: bool  # somebody sits at it
         env: Mapping[str, str]
         label: Mapping[str, str]
         workdir: str
@@ -35,8 +39,8 @@ if TYPE_CHECKING:
 
 
 NAMES = (
-    "gpus", "shards", "cpus", "mem", "time", "name", "priority", "env", "label", "workdir", "array", "after", "retries",
-    "signal", "snapshot", "snapshot_limit", "inherit_env",
+    "gpus", "shards", "cpus", "mem", "time", "name", "priority", "queue", "team", "preemptible", "interactive", "env",
+    "label", "workdir", "array", "after", "retries", "signal", "snapshot", "snapshot_limit", "inherit_env",
 )  # fmt: skip
 
 # What belongs to the terminal or the login and not to the person's work.
