@@ -16,6 +16,7 @@ from tests.contract.store_tools import KINDS, Run, array, ended, fresh_url, open
 
 USERS = ["ada", "bo", "名\udcff", "a\\b"]
 NAMES = ["", "train", "eval\udc80", "100%"]
+TEAMS = ["", "nlp", "视觉\udcff"]
 LABELS = [("exp", "a"), ("exp", "b"), ("seed", "1" * 500), ("seed", "1" * 499 + "2"), ("\udcff", "=")]
 
 
@@ -37,6 +38,7 @@ def matches(one: Job, wanted: JobFilter) -> bool:
         and (not wanted.name or one.spec.name == wanted.name)
         and (wanted.label is None or wanted.label in one.spec.labels)
         and (not wanted.array_id or one.array_id == wanted.array_id)
+        and (not wanted.team or one.spec.team == wanted.team)
     )
 
 
@@ -51,6 +53,7 @@ def some_jobs(store: SqlStore, run: Run, random: Random) -> list[Job]:
     for i in range(60):
         labels = tuple(random.sample(LABELS, random.randrange(3)))
         fields = {"user": random.choice(USERS), "name": random.choice(NAMES), "labels": labels}
+        fields["team"] = random.choice(TEAMS)
         if random.random() < 0.2:
             made += run(store.insert(array(f"arr{i}", random.randrange(1, 8), **fields)))
         else:
@@ -78,10 +81,13 @@ def test_pages_agree_with_a_model(both: tuple[SqlStore, Run], seed: int) -> None
             [*NAMES, "none"],
             [None, *LABELS, ("exp", "")],
             ["", *random.sample(arrays, 2), "arr"],
+            [*TEAMS, "nobody's"],
         )
     )
-    for states, user, name, label, array_id in random.sample(choices, 250):
-        wanted = JobFilter(states, user, name, label, array_id)
+    # Half of them with few conditions: where all must hold there is mostly nothing to find.
+    plain = [one for one in choices if sum(map(bool, one)) <= 2]
+    for states, user, name, label, array_id, team in random.sample(choices, 150) + random.sample(plain, 150):
+        wanted = JobFilter(states, user, name, label, array_id, team)
         limit = random.choice([1, 2, 7, 200])
         before = random.choice([None, None, random.choice(jobs).seq, 0])
         assert run(store.page(wanted, limit=limit, before=before)) == expected(jobs, wanted, limit, before), wanted
@@ -90,7 +96,13 @@ def test_pages_agree_with_a_model(both: tuple[SqlStore, Run], seed: int) -> None
 def test_following_next_before_gives_each_job_once(both: tuple[SqlStore, Run]) -> None:
     store, run = both
     jobs = some_jobs(store, run, Random(7))
-    for wanted in (JobFilter(), JobFilter(user="ada"), JobFilter(states=ENDED), JobFilter(ACTIVE, "bo")):
+    for wanted in (
+        JobFilter(),
+        JobFilter(user="ada"),
+        JobFilter(states=ENDED),
+        JobFilter(ACTIVE, "bo"),
+        JobFilter(team="nlp"),
+    ):
         found: list[Job] = []
         before: int | None = None
         while True:
@@ -110,6 +122,7 @@ SHAPES = {
     "jobs_by_name": Shape(name=True),
     "jobs_by_user_name": Shape(user=True, name=True),
     "jobs_by_array": Shape(array=True),
+    "jobs_by_team_state": Shape(team=True),
     "labels": Shape(label=True),
 }
 
@@ -119,9 +132,18 @@ def test_a_page_is_read_from_its_index(both: tuple[SqlStore, Run], index: str) -
     store, run = both
     # Old jobs of one person under many young ones of another: where a planner goes by averages it goes wrong.
     for user in ("ada", "bo"):
-        made = run(store.insert(array(f"{user}1", 2000, user=user, name=user, labels=(("k", user),))))
+        made = run(store.insert(array(f"{user}1", 2000, user=user, name=user, team=user, labels=(("k", user),))))
         run(store.update([ended(one) for one in made]))
-    values = {"user": "ada", "name": "ada", "array": "ada1", "key": "k", "value": "ada", "before": 3999, "n": 51}
+    values = {
+        "user": "ada",
+        "name": "ada",
+        "array": "ada1",
+        "team": "ada",
+        "key": "k",
+        "value": "ada",
+        "before": 3999,
+        "n": 51,
+    }
     with store._database.readers.connect() as connection:
         text, fixed = page_text(SHAPES[index], connection.dialect)
         if connection.dialect.name == "sqlite":

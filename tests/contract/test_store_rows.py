@@ -25,7 +25,14 @@ specs = st.builds(
     JobSpec,
     command=st.lists(plain, min_size=1, max_size=4).filter(lambda words: bool(words[0])).map(tuple),
     workdir=plain,
-    ask=st.builds(Ask, gpus=counts, gpu_model=st.none() | texts, cpus=st.integers(1, 2**40), memory_mib=counts),
+    ask=st.builds(
+        Ask,
+        gpus=counts,
+        gpu_model=st.none() | texts,
+        cpus=st.integers(1, 2**40),
+        memory_mib=counts,
+        nodes=st.integers(1, 9),
+    ),
     name=plain.filter(lambda name: len(name) <= 200 and not any(ord(c) < 32 for c in name)),
     priority=st.integers(1, 9),
     time_limit=st.none() | st.timedeltas(timedelta(days=2), timedelta(days=3000)),
@@ -38,6 +45,10 @@ specs = st.builds(
     at_once=st.none() | counts,
     snapshot=texts,
     environ=texts,
+    team=texts,
+    queue=texts,
+    is_preemptible=st.booleans(),
+    is_interactive=st.booleans(),
 )
 seats = st.builds(Seat, texts, counts, counts, st.lists(counts, max_size=3).map(tuple), st.none() | counts, counts)
 jobs = st.builds(

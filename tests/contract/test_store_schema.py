@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.config import Config
 from alembic.migration import MigrationContext
@@ -16,10 +17,15 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import create_engine, text
 
 import danlu.store.migrations
+from danlu.domain.job import JobState
+from danlu.domain.resources import Ask, Seat
 from danlu.errors import DanluError, Invalid, Refused, StoreDown
 from danlu.store import tables
+from danlu.store.base import JobFilter
+from danlu.store.people import People
 from danlu.store.sql import SqlStore
-from tests.contract.store_tools import KINDS, fresh_url, opened
+from tests.builders import NOW, job
+from tests.contract.store_tools import KINDS, fresh_url, opened, started
 from tests.postgres import postgres_server
 
 
@@ -60,13 +66,71 @@ def test_the_migrated_schema_is_the_one_in_tables(url: str) -> None:
         )
     engine.dispose()
     assert found == []
-    assert sql.count("IS NOT NULL") == 4  # which Alembic does not compare
+    assert sql.count("IS NOT NULL") == 6  # which Alembic does not compare
 
 
 def test_the_newest_migration_is_the_one_the_code_expects() -> None:
     config = Config()
     config.set_main_option("script_location", str(Path(danlu.store.migrations.__file__).parent))
     assert ScriptDirectory.from_config(config).get_current_head() == tables.SCHEMA
+
+
+def make_0001(url: str) -> None:
+    """A database as the first version left it: a job that waits, a task that is over, a token."""
+    config = Config()
+    config.set_main_option("script_location", str(Path(danlu.store.migrations.__file__).parent))
+    engine = create_engine(driver(url))
+    with engine.begin() as connection:
+        config.attributes["connection"] = connection
+        command.upgrade(config, "0001")
+        for sql in OLD_ROWS:
+            connection.exec_driver_sql(sql)
+    engine.dispose()
+
+
+OLD_ROWS = [
+    r"""INSERT INTO specs VALUES (1, '{"command":["echo","caf\udce9"],"workdir":"/tmp","ask":{"gpus":2,"gpu_model":null,
+    "shards":0,"cpus":1,"memory_mib":0},"name":"","priority":5,"time_limit":null,"notice":null,"retries":0,"env":[],
+    "labels":[],"after":[],"array":"","at_once":null,"snapshot":"","umask":18,"environ":""}')""",
+    """INSERT INTO jobs VALUES (1, 'old', NULL, NULL, 'ada', NULL, 1767268800000000, 1, NULL, 'QUEUED', 'queued',
+    'waits to be placed', 1, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, 1)""",
+    """INSERT INTO jobs VALUES (2, 'arr_7', 'arr', 7, 'bo', 'train', 1767268800000000, 1, NULL, 'FAILED', 'exit',
+    'code 3', 2, 1767268800000000, 1767268800000001, 3, '["n1", 2, 10, [0], null, 0]', 'local:x',
+    NULL, NULL, '["a note"]', 9)""",
+    "INSERT INTO tokens VALUES ('t', 'd', 'ada', 'admin', 'laptop', 1767268800000000, NULL)",
+]
+
+
+def test_a_database_of_the_first_schema_is_brought_up_with_everything_in_it(url: str) -> None:
+    make_0001(url)
+    with opened(url) as (store, run):
+        old, over = run(store.get("old")), run(store.get("arr_7"))
+        assert old is not None
+        assert over is not None
+        assert (old.user, old.spec.command, old.spec.ask) == ("ada", ("echo", "caf\udce9"), Ask(gpus=2))
+        assert (old.spec.team, old.spec.queue, old.submitted_at) == ("", "", NOW)
+        assert (over.state, over.exit_code, over.array_index, over.version) == (JobState.FAILED, 3, 7, 9)
+        assert (over.seat, over.handle, over.notes) == (Seat("n1", 2, 10, (0,)), "local:x", ("a note",))
+        assert [one.name for one in run(store.tokens())] == ["laptop"]
+        assert run(store.people()) == People()
+        (new,) = run(store.insert([job("new", team="nlp")]))
+        assert new.seq == 3
+        run(store.update([started(old)]))
+        assert run(store.page(JobFilter(team="nlp"), limit=5)).jobs == (new,)
+    with opened(url) as (store, run):
+        assert run(store.get("old")) == started(old)
+
+
+def test_an_upgrade_that_fails_leaves_the_old_schema(url: str) -> None:
+    make_0001(url)
+    change(url, "CREATE TABLE charges_by_team (x INTEGER)")
+    refusal(url)
+    change(url, "UPDATE jobs SET attempt = 5 WHERE id = 'old'")
+    change(url, "DROP TABLE charges_by_team")
+    with opened(url) as (store, run):
+        old = run(store.get("old"))
+        assert old is not None
+        assert old.attempt == 5
 
 
 def test_a_newer_schema_is_refused(url: str) -> None:

@@ -94,9 +94,7 @@ class Store(Protocol):
         An id that is taken raises Conflict."""
         ...
 
-    async def update(
-        self, jobs: Sequence[Job], past: Sequence[PastRun] = (), charges: Sequence[Charge] = ()
-    ) -> None:
+    async def update(self, jobs: Sequence[Job], past: Sequence[PastRun] = (), charges: Sequence[Charge] = ()) -> None:
         """Remember new versions, all or none. Conflict unless each replaces exactly the version before it.
         `charges` are what the runs that are over by it used; they stay when the jobs are removed."""
         ...

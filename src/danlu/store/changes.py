@@ -9,11 +9,14 @@ from sqlalchemy import Connection, Dialect, bindparam, select
 from sqlalchemy.dialects import sqlite
 from sqlalchemy.sql import Executable
 
+from danlu.domain.account import AuditEntry
 from danlu.domain.job import ENDED, Job, JobSpec
+from danlu.domain.ledger import Charge
 from danlu.errors import Conflict
-from danlu.store import rows, tables
+from danlu.store import people_rows, rows, tables
 from danlu.store.base import PastRun, Token
 from danlu.store.ledger import Draft
+from danlu.store.people import PeopleChange
 
 
 def _insert_for(dialect: Dialect) -> Any:
@@ -36,6 +39,7 @@ class Insert:
 class Update:
     jobs: Sequence[Job]
     past: Sequence[PastRun] = ()
+    charges: Sequence[Charge] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +57,13 @@ class DropToken:
     id: str
 
 
-Change = Insert | Update | Remove | AddToken | DropToken
+@dataclass(frozen=True, slots=True)
+class Record:
+    changes: Sequence[PeopleChange]
+    audit: Sequence[AuditEntry] = ()
+
+
+Change = Insert | Update | Remove | AddToken | DropToken | Record
 
 
 class Statements:
@@ -71,6 +81,9 @@ class Statements:
         changed = {name: bindparam(f"new_{name}", type_=jobs.c[name].type) for name in tables.STANDING}
         self.add_spec, self.add_job, self.add_label = every(specs), every(jobs), every(tables.labels)
         self.add_past, self.add_token = every(tables.past_runs), every(tables.tokens)
+        self.add_charge = text(_insert_for(dialect)(tables.charges).on_conflict_do_nothing())
+        # Inline: the number is the database's to give, and nobody asks which it was.
+        self.add_audit = text(tables.audit.insert().inline().values(people_rows.AUDIT_VALUES))
         self.add_environ = text(_insert_for(dialect)(environs).on_conflict_do_nothing())
         self.change_job = text(
             jobs.update()
@@ -124,6 +137,8 @@ class Transaction:
                     sign = select(jobs.seq).where(jobs.id == rows.stored(job_id))
                 case Update(jobs=[Job(id=job_id, version=version), *_]):
                     sign = select(jobs.seq).where(jobs.id == rows.stored(job_id), jobs.version >= version)
+                case Record(audit=[entry, *_]):
+                    sign = people_rows.sign_of(entry)
                 case AddToken(token=token):
                     sign = select(tokens.id).where(tokens.id == rows.stored(token.id))
                 case _:
@@ -199,6 +214,7 @@ def _update(tx: Transaction, run: list[Update]) -> list[None]:
     if tx.many(tx.text.change_job, changed) != len(changed):
         raise Conflict("a job was changed by somebody else meanwhile", "look at it again, then repeat")
     tx.many(tx.text.add_past, [rows.past_row(past) for one in run for past in one.past])
+    tx.many(tx.text.add_charge, [people_rows.charge_row(charge) for one in run for charge in one.charges])
     for one in run:
         for job in one.jobs:
             tx.draft.hold(job)
@@ -243,10 +259,22 @@ def _drop_token(tx: Transaction, run: list[DropToken]) -> list[bool]:
     ]
 
 
+def _record(tx: Transaction, run: list[Record]) -> list[None]:
+    for one in run:
+        for change in one.changes:
+            place = people_rows.place_of(change)
+            tx.connection.execute(place.table.delete().where(*place.is_there))
+            if place.row is not None:
+                tx.connection.execute(place.table.insert(), place.row)
+    tx.many(tx.text.add_audit, [people_rows.audit_row(entry) for one in run for entry in one.audit])
+    return [None] * len(run)
+
+
 _VERBS: dict[type, Callable[[Transaction, list[Any]], Sequence[Any]]] = {
     Insert: _insert,
     Update: _update,
     Remove: _remove,
     AddToken: _add_token,
     DropToken: _drop_token,
+    Record: _record,
 }

@@ -29,7 +29,8 @@ NEWEST = 2**63 - 1
 
 jobs, specs, labels = tables.jobs, tables.specs, tables.labels
 
-_SPARSE = frozenset({jobs.c.name, jobs.c.array_id})
+_SPARSE = frozenset({jobs.c.name, jobs.c.array_id, jobs.c.team})
+_STATES = tuple(sorted(state.value for state in JobState))
 _BEFORE: BindParameter[int] = bindparam("before", type_=BigInteger)
 _LIMIT: BindParameter[int] = bindparam("n", type_=BigInteger)
 
@@ -45,11 +46,19 @@ class Shape:
     name: bool = False
     label: bool = False
     array: bool = False
+    team: bool = False
 
     @staticmethod
     def of(wanted: JobFilter) -> "Shape":
         states = () if len(wanted.states) == len(JobState) else tuple(sorted(state.value for state in wanted.states))
-        return Shape(states, bool(wanted.user), bool(wanted.name), wanted.label is not None, bool(wanted.array_id))
+        return Shape(
+            states,
+            bool(wanted.user),
+            bool(wanted.name),
+            wanted.label is not None,
+            bool(wanted.array_id),
+            bool(wanted.team),
+        )
 
 
 def page(connection: Connection, wanted: JobFilter, limit: int, before: int | None) -> Page:
@@ -59,6 +68,7 @@ def page(connection: Connection, wanted: JobFilter, limit: int, before: int | No
         "user": rows.stored(wanted.user),
         "name": rows.stored(wanted.name),
         "array": rows.stored(wanted.array_id),
+        "team": rows.stored(wanted.team),
         "key": rows.indexed(key),
         "value": rows.indexed(value),
         "before": NEWEST if before is None else before,
@@ -90,26 +100,29 @@ def page_text(shape: Shape, dialect: Dialect) -> tuple[str, dict[str, Any]]:
 
 def _branches(shape: Shape) -> tuple[list[list[Pin]], list[ColumnElement[bool]]]:
     """Which columns of an index to pin, once for each state if states are all there is, and what is left to check."""
-    user, name = pin(jobs.c.user, "user"), pin(jobs.c.name, "name")
+    name, team = pin(jobs.c.name, "name"), pin(jobs.c.team, "team")
     label = [pin(labels.c.key, "key"), pin(labels.c.value, "value")]
-    owner = [user] if shape.user else []
+    owner, crew = [pin(jobs.c.user, "user")] * shape.user, [team] * shape.team
     if shape.array:
         has = [column == value for column, value in label]
         rest = [select(labels.c.seq).where(*has, labels.c.seq == jobs.c.seq).exists()] if shape.label else []
-        return [[pin(jobs.c.array_id, "array")]], [*rest, *_checks(shape, owner + [name] * shape.name)]
+        return [[pin(jobs.c.array_id, "array")]], [*rest, *_checks(shape, owner + crew + [name] * shape.name)]
     if shape.label:
-        return [label], _checks(shape, owner + [name] * shape.name)
+        return [label], _checks(shape, owner + crew + [name] * shape.name)
     if shape.name:
-        return [[*owner, name]], _checks(shape, [])
+        return [[*owner, name]], _checks(shape, crew)
+    if shape.team and not shape.user:
+        # A team's index has the state in it: those of all states together are all of its jobs.
+        return [[team, (jobs.c.state, _quoted(state))] for state in shape.states or _STATES], []
     if shape.states:
-        return [[*owner, (jobs.c.state, _quoted(state))] for state in shape.states], []
-    return [owner], []
+        return [[*owner, (jobs.c.state, _quoted(state))] for state in shape.states], _checks(shape, crew, states=False)
+    return [owner], _checks(shape, crew)
 
 
-def _checks(shape: Shape, pins: Iterable[Pin]) -> list[ColumnElement[bool]]:
+def _checks(shape: Shape, pins: Iterable[Pin], *, states: bool = True) -> list[ColumnElement[bool]]:
     # Joined with nothing, a column cannot tempt the planner to another index, which would have to be sorted.
     found = [column.concat(literal_column("''")) == value for column, value in pins]
-    if shape.states:
+    if shape.states and states:
         state = jobs.c.state.concat(literal_column("''"))
         found.append(state.in_([_quoted(one) for one in shape.states]))
     return found

@@ -57,11 +57,11 @@ def moment(at: int) -> datetime:
     return _EPOCH + timedelta(microseconds=at)
 
 
-def _maybe_micros(at: datetime | None) -> int | None:
+def maybe_micros(at: datetime | None) -> int | None:
     return None if at is None else (at - _EPOCH) // _MICROSECOND
 
 
-def _maybe_moment(at: int | None) -> datetime | None:
+def maybe_moment(at: int | None) -> datetime | None:
     return None if at is None else _EPOCH + timedelta(microseconds=at)
 
 
@@ -124,6 +124,8 @@ def job_row(job: Job, seq: int, spec_id: int, key: str | None) -> Row:
         micros(job.submitted_at),
         spec_id,
         key,
+        stored(job.spec.team) if job.spec.team else None,
+        stored(job.spec.queue) if job.spec.queue else None,
         *_standing(job),
     )
 
@@ -139,13 +141,13 @@ def _standing(job: Job) -> Row:
         stored(job.reason.code),
         stored(job.reason.text),
         job.attempt,
-        _maybe_micros(job.started_at),
-        _maybe_micros(job.ended_at),
+        maybe_micros(job.started_at),
+        maybe_micros(job.ended_at),
         job.exit_code,
         None if job.seat is None else _seat_text(job.seat),
         None if job.handle is None else stored(job.handle),
         _json(_dependencies(job.waiting_for)) if job.waiting_for else None,
-        _maybe_micros(job.stop_requested_at),
+        maybe_micros(job.stop_requested_at),
         _json(job.notes) if job.notes else None,
         job.version,
     )
@@ -156,8 +158,9 @@ def jobs_of(found: Iterable[Row]) -> tuple[Job, ...]:
     specs: dict[int, JobSpec] = {}
     made: list[Job] = []
     for row in found:
-        (seq, job_id, array_id, array_index, user, _name, submitted, spec_id, _key, state, code, text) = row[:12]
-        (attempt, started, ended, exit_code, seat, handle, waiting, stopping, notes, version, written) = row[12:]
+        (seq, job_id, array_id, array_index, user, _name, submitted, spec_id, _key, _team, _queue) = row[:11]
+        (state, code, text, attempt, started, ended, exit_code, seat) = row[11:19]
+        (handle, waiting, stopping, notes, version, written) = row[19:]
         spec = specs.get(spec_id)
         if spec is None:
             spec = specs[spec_id] = spec_of(written)
@@ -172,15 +175,15 @@ def jobs_of(found: Iterable[Row]) -> tuple[Job, ...]:
                 reason=Reason(restored(code), restored(text)),
                 attempt=attempt,
                 version=version,
-                started_at=_maybe_moment(started),
-                ended_at=_maybe_moment(ended),
+                started_at=maybe_moment(started),
+                ended_at=maybe_moment(ended),
                 exit_code=exit_code,
                 seat=None if seat is None else _seat_of(seat),
                 handle=None if handle is None else restored(handle),
                 array_id="" if array_id is None else restored(array_id),
                 array_index=array_index,
                 waiting_for=() if waiting is None else tuple(Dependency(*one) for one in json.loads(waiting)),
-                stop_requested_at=_maybe_moment(stopping),
+                stop_requested_at=maybe_moment(stopping),
                 notes=() if notes is None else tuple(json.loads(notes)),
             )
         )
@@ -195,7 +198,7 @@ def past_row(run: PastRun) -> Row:
         run.state.value,
         stored(run.reason_code),
         stored(run.reason_text),
-        _maybe_micros(run.started_at),
+        maybe_micros(run.started_at),
         micros(run.ended_at),
         run.exit_code,
         stored(run.node),
@@ -210,7 +213,7 @@ def past_of(row: Row) -> PastRun:
         _STATES[state],
         restored(code),
         restored(text),
-        _maybe_moment(started),
+        maybe_moment(started),
         moment(ended),
         exit_code,
         restored(node),
@@ -235,7 +238,7 @@ def token_row(token: Token) -> Row:
         token.role.value,
         stored(token.name),
         micros(token.created_at),
-        _maybe_micros(token.expires_at),
+        maybe_micros(token.expires_at),
     )
 
 
@@ -248,5 +251,5 @@ def token_of(row: Row) -> Token:
         Role(role),
         restored(name),
         moment(created),
-        _maybe_moment(expires),
+        maybe_moment(expires),
     )

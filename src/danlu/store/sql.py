@@ -4,18 +4,21 @@ import asyncio
 import os
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
 from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
+from danlu.domain.account import AuditEntry
 from danlu.domain.job import Job, JobId
+from danlu.domain.ledger import Charge
 from danlu.errors import Invalid, StoreDown
-from danlu.store import changes, pages, queries, tables
+from danlu.store import changes, pages, people_queries, queries, tables
 from danlu.store.base import ArraySummary, JobFilter, Outcome, Page, PastRun, Token
 from danlu.store.database import Database, parse_url
 from danlu.store.ledger import Ledger
+from danlu.store.people import People, PeopleChange, Use, UseFilter
 from danlu.store.rows import stored
 from danlu.store.schema import bring_up
 from danlu.store.writer import Writer
@@ -97,8 +100,8 @@ class SqlStore:
         made: Sequence[Job] = await self._write(changes.Insert(tuple(jobs), key, environ))
         return made
 
-    async def update(self, jobs: Sequence[Job], past: Sequence[PastRun] = ()) -> None:
-        await self._write(changes.Update(tuple(jobs), tuple(past)))
+    async def update(self, jobs: Sequence[Job], past: Sequence[PastRun] = (), charges: Sequence[Charge] = ()) -> None:
+        await self._write(changes.Update(tuple(jobs), tuple(past), tuple(charges)))
 
     async def remove(self, ids: Sequence[JobId]) -> int:
         gone: int = await self._write(changes.Remove(tuple(ids)))
@@ -140,6 +143,23 @@ class SqlStore:
     async def drop_token(self, token_id: str) -> bool:
         gone: bool = await self._write(changes.DropToken(token_id))
         return gone
+
+    async def people(self) -> People:
+        return await self._read(people_queries.people)
+
+    async def record(self, changed: Sequence[PeopleChange], audit: Sequence[AuditEntry] = ()) -> None:
+        await self._write(changes.Record(tuple(changed), tuple(audit)))
+
+    async def audit(
+        self, *, limit: int, before: int | None = None, who: str = "", what: str = "", target: str = ""
+    ) -> Sequence[AuditEntry]:
+        return await self._read(people_queries.audit, limit, before, who, what, target)
+
+    async def use(self, wanted: UseFilter) -> Sequence[Use]:
+        return await self._read(people_queries.use, wanted)
+
+    async def charges(self, since: datetime) -> Sequence[Charge]:
+        return await self._read(people_queries.charges, since)
 
     async def _write(self, change: changes.Change) -> Any:
         if self._writer is None:

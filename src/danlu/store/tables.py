@@ -2,10 +2,12 @@
 
 Text goes through `rows.stored`, times are microseconds since 1970 (UTC), structured values are ASCII JSON."""
 
+from typing import Any
+
 from sqlalchemy import BigInteger, Column, Index, Integer, MetaData, Table, Text
 
 # The newest migration. Alembic itself is only imported when a database is not there yet.
-SCHEMA = "0001"
+SCHEMA = "0002"
 
 metadata = MetaData()
 
@@ -34,6 +36,9 @@ jobs = Table(
     Column("submitted_at", BigInteger, nullable=False),
     Column("spec_id", BigInteger, nullable=False),
     Column("submit_key", _TEXT),
+    # Copies of what is in the spec, for lists; None for the many that have none.
+    Column("team", _TEXT),
+    Column("queue", _TEXT),
     # From here on what changes in a job's life, in the order of `rows._standing`.
     Column("state", _TEXT, nullable=False),
     Column("reason_code", _TEXT, nullable=False),
@@ -57,15 +62,16 @@ Index("jobs_by_user", jobs.c.user, jobs.c.seq)
 Index("jobs_by_user_state", jobs.c.user, jobs.c.state, jobs.c.seq)
 
 
-def _sparse(name: str, *columns: Column[str], over: Column[str]) -> None:
+def _sparse(name: str, *columns: Column[Any], over: Column[str]) -> None:
     """An index without the many rows that have nothing in `over`."""
-    Index(name, *columns, jobs.c.seq, sqlite_where=over.is_not(None), postgresql_where=over.is_not(None))
+    Index(name, *columns, sqlite_where=over.is_not(None), postgresql_where=over.is_not(None))
 
 
-_sparse("jobs_by_name", jobs.c.name, over=jobs.c.name)
-_sparse("jobs_by_user_name", jobs.c.user, jobs.c.name, over=jobs.c.name)
-_sparse("jobs_by_array", jobs.c.array_id, over=jobs.c.array_id)
-_sparse("jobs_by_key", jobs.c.user, jobs.c.submit_key, over=jobs.c.submit_key)
+_sparse("jobs_by_name", jobs.c.name, jobs.c.seq, over=jobs.c.name)
+_sparse("jobs_by_user_name", jobs.c.user, jobs.c.name, jobs.c.seq, over=jobs.c.name)
+_sparse("jobs_by_array", jobs.c.array_id, jobs.c.seq, over=jobs.c.array_id)
+_sparse("jobs_by_key", jobs.c.user, jobs.c.submit_key, jobs.c.seq, over=jobs.c.submit_key)
+_sparse("jobs_by_team_state", jobs.c.team, jobs.c.state, jobs.c.seq, over=jobs.c.team)
 
 # What an update writes.
 STANDING = tuple(column.name for column in jobs.c)[-13:]
@@ -113,3 +119,108 @@ tokens = Table(
     Column("expires_at", BigInteger),
 )
 Index("tokens_by_digest", tokens.c.digest, unique=True)
+
+people = Table(
+    "people",
+    metadata,
+    Column("name", _TEXT, primary_key=True),
+    Column("created_at", BigInteger, nullable=False),
+    Column("role", _TEXT, nullable=False),
+    Column("is_enabled", BigInteger, nullable=False),
+    Column("full_name", _TEXT, nullable=False),
+    Column("email", _TEXT, nullable=False),
+    Column("password", _TEXT, nullable=False),
+    Column("subject", _TEXT, nullable=False),
+)
+
+teams = Table(
+    "teams",
+    metadata,
+    Column("name", _TEXT, primary_key=True),
+    Column("created_at", BigInteger, nullable=False),
+)
+
+members = Table(
+    "members",
+    metadata,
+    Column("user", _TEXT, primary_key=True),
+    Column("team", _TEXT, primary_key=True),
+    Column("is_leader", BigInteger, nullable=False),
+    Column("is_mapped", BigInteger, nullable=False),
+)
+
+account_requests = Table(
+    "account_requests",
+    metadata,
+    Column("id", _TEXT, primary_key=True),
+    Column("name", _TEXT, nullable=False),
+    Column("team", _TEXT, nullable=False),
+    Column("asked_at", BigInteger, nullable=False),
+    Column("state", _TEXT, nullable=False),
+    Column("full_name", _TEXT, nullable=False),
+    Column("email", _TEXT, nullable=False),
+    Column("why", _TEXT, nullable=False),
+    Column("password", _TEXT, nullable=False),
+    Column("decided_by", _TEXT, nullable=False),
+    Column("decided_at", BigInteger),
+)
+
+quotas = Table(
+    "quotas",
+    metadata,
+    Column("holder", _TEXT, primary_key=True),
+    Column("gpus", BigInteger),
+    Column("shards", BigInteger),
+    Column("cpus", BigInteger),
+    Column("memory_mib", BigInteger),
+    Column("jobs", BigInteger),
+    Column("gpu_hours", BigInteger),
+    Column("period", _TEXT, nullable=False),
+    Column("borrow", BigInteger, nullable=False),
+)
+
+boosts = Table(
+    "boosts",
+    metadata,
+    Column("id", _TEXT, primary_key=True),
+    Column("user", _TEXT, nullable=False),
+    Column("team", _TEXT, nullable=False),
+    Column("by", _TEXT, nullable=False),
+    Column("why", _TEXT, nullable=False),
+    Column("created_at", BigInteger, nullable=False),
+    Column("until", BigInteger, nullable=False),
+)
+
+audit = Table(
+    "audit",
+    metadata,
+    Column("seq", _KEY, primary_key=True),  # given by the database
+    Column("at", BigInteger, nullable=False),
+    Column("who", _TEXT, nullable=False),
+    Column("what", _TEXT, nullable=False),
+    Column("target", _TEXT, nullable=False),
+    Column("detail", _TEXT, nullable=False),
+    Column("origin", _TEXT, nullable=False),
+)
+Index("audit_by_at", audit.c.at)
+
+charges = Table(
+    "charges",
+    metadata,
+    Column("run_id", _TEXT, primary_key=True),
+    Column("user", _TEXT, nullable=False),
+    Column("team", _TEXT),
+    Column("queue", _TEXT),
+    Column("submitted_at", BigInteger, nullable=False),
+    Column("started_at", BigInteger, nullable=False),
+    Column("ended_at", BigInteger, nullable=False),
+    Column("gpus", BigInteger, nullable=False),
+    Column("shards", BigInteger, nullable=False),
+    Column("shards_per_gpu", BigInteger, nullable=False),
+    Column("cpus", BigInteger, nullable=False),
+    Column("memory_mib", BigInteger, nullable=False),
+    Column("time_limit", BigInteger),
+)
+Index("charges_by_end", charges.c.ended_at)
+Index("charges_by_user", charges.c.user, charges.c.ended_at)
+_sparse("charges_by_team", charges.c.team, charges.c.ended_at, over=charges.c.team)
