@@ -135,6 +135,30 @@ def test_why_names_the_reason_the_place_and_the_holders() -> None:
     assert "held by   abc (li) on desk, GPU 0,1, no time limit" in block
 
 
+def test_why_says_what_would_start_instead_and_not_every_holder() -> None:
+    holders = [
+        {"id": f"h{number}", "user": "wang", "team": "nlp", "node": "desk", "gpus": [0], "shards": 4, "ends_at": None}
+        for number in range(12)
+    ]
+    other = {"command": "danlu clone k3fz82aw --gpus 1", "options": "--gpus 1", "text": "1 card instead of 2"}
+    why = {
+        "id": "k3fz82aw",
+        "state": "QUEUED",
+        "reason": {"text": "no card"},
+        "holders": holders,
+        "alternatives": [other],
+    }
+    block = render_why(why, NOW)
+    assert "h0 (wang of nlp) on desk, GPU 0, 4 shards, no time limit" in block
+    assert "h9 (" in block
+    assert "h10 (" not in block
+    assert "and 2 more" in block
+    assert "danlu clone k3fz82aw --gpus 1   1 card instead of 2" in block
+    assert block.endswith("danlu stop k3fz82aw")
+    dry = {"fits_now": False, "reason": {"text": "no card"}, "alternatives": [other]}
+    assert render_dry_run(dry, NOW).endswith("\nwould start now with --gpus 1   1 card instead of 2")
+
+
 def test_a_dry_run_says_where_or_why_not() -> None:
     seat = {"node": "desk", "gpus": [], "shared_gpu": 2, "shards": 16}
     assert render_dry_run({"fits_now": True, "seat": seat}, NOW) == "would start now on desk, 16 shards of GPU 2"

@@ -1,17 +1,14 @@
-"""What people see: jobs, why they wait, nodes and who holds their cards."""
+"""What people see: jobs, nodes and who holds their cards."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from danlu.actions.planning import Outlook, holding_of
-from danlu.actions.refs import resolve_one
+from danlu.actions.planning import holding_of
 from danlu.domain.account import Actor, demand
-from danlu.domain.job import ACTIVE, Job, JobSpec, JobState, Reason
-from danlu.domain.resources import Gpu, Node, Seat, model_fits
-from danlu.scheduler.plan import plan, seat_now
-from danlu.scheduler.snapshot import Wait, Waiting
+from danlu.domain.job import ACTIVE, Job, JobState
+from danlu.domain.resources import Gpu, Node
 from danlu.store.base import JobFilter, Page
 from danlu.store.book import Book
 
@@ -26,15 +23,7 @@ class Holder:
     gpus: tuple[int, ...]
     shards: int
     ends_at: datetime | None
-
-
-@dataclass(frozen=True, slots=True)
-class Why:
-    job: Job
-    reason: Reason
-    place: int | None
-    estimated_at: datetime | None
-    holders: tuple[Holder, ...]
+    team: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,36 +97,6 @@ def _is_wanted(job: Job, wanted: JobFilter) -> bool:
     )
 
 
-async def why(book: Book, nodes: Sequence[Node], actor: Actor, ref: str, *, now: datetime) -> Why:
-    """Why a job waits, or what became of it: planned anew, so that the answer is of this moment."""
-    job = await resolve_one(book, actor, ref)
-    demand(actor, "job.why", job.user, f"job {job.id}", teams=(job.spec.team,))
-    if job.state is not JobState.QUEUED:
-        return Why(job, job.reason, None, None, ())
-    made = plan(Outlook().snapshot(book.live, nodes, now))
-    wait = made.waits.get(job.group)
-    if wait is None:
-        return Why(job, Reason("starting", "starts right now"), None, now, ())
-    holders = tuple(holder_of(held, now) for held in book.live.holding() if _is_in_the_way(held, job, nodes))
-    return Why(job, wait.reason, wait.place, wait.estimated_at, holders)
-
-
-def dry_run(book: Book, nodes: Sequence[Node], actor: Actor, spec: JobSpec, *, now: datetime) -> Seat | Wait:
-    """Where a job would run now, or why not yet. Nothing is remembered."""
-    entry = Waiting(
-        key="this job",
-        ask=spec.ask,
-        seq=2**62,
-        priority=spec.priority,
-        time_limit=spec.time_limit,
-        user=actor.name,
-        team=spec.team,
-        queue=spec.queue,
-        is_preemptible=spec.is_preemptible,
-    )
-    return seat_now(Outlook().snapshot(book.live, nodes, now), entry)
-
-
 def node_views(book: Book, nodes: Sequence[Node], *, now: datetime) -> list[NodeView]:
     """Each node with what is free and who holds each card."""
     held: dict[str, list[Job]] = {}
@@ -151,7 +110,7 @@ def holder_of(job: Job, now: datetime) -> Holder:
     holding = holding_of(job, now)
     seat = holding.seat
     gpus = seat.gpus if seat.shared_gpu is None else (seat.shared_gpu,)
-    return Holder(job.id, job.user, seat.node, gpus, seat.shards, holding.ends_at)
+    return Holder(job.id, job.user, seat.node, gpus, seat.shards, holding.ends_at, job.spec.team)
 
 
 def _node_view(node: Node, jobs: Sequence[Job], now: datetime) -> NodeView:
@@ -171,15 +130,3 @@ def _node_view(node: Node, jobs: Sequence[Job], now: datetime) -> NodeView:
         node.memory_mib - sum(seat.memory_mib for seat in seats),
         tuple(views),
     )
-
-
-def _is_in_the_way(held: Job, waiting: Job, nodes: Sequence[Node]) -> bool:
-    """Does it hold something of the kind that the other waits for?"""
-    ask, seat = waiting.spec.ask, held.seat
-    if seat is None:
-        return False
-    if not (ask.gpus or ask.shards):
-        return True
-    held_gpus = {*seat.gpus, seat.shared_gpu}
-    cards = [gpu for node in nodes if node.name == seat.node for gpu in node.gpus if gpu.index in held_gpus]
-    return any(model_fits(gpu.model, ask.gpu_model) for gpu in cards)

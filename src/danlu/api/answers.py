@@ -124,20 +124,33 @@ class SeatOut(Answer):
     shards: int
 
 
+class AlternativeOut(Answer):
+    changes: dict[str, str | int | bool]
+    options: str
+    text: str
+    seat: SeatOut
+
+
 class DryRun(Answer):
     fits_now: bool
     seat: SeatOut | None
     reason: ReasonOut | None
     estimated_at: str | None
+    alternatives: list[AlternativeOut]
 
 
 class HolderOut(Answer):
     id: str
     user: str
+    team: str
     node: str
     gpus: list[int]
     shards: int
     ends_at: str | None
+
+
+class CloneOut(AlternativeOut):
+    command: str
 
 
 class WhyOut(Answer):
@@ -147,6 +160,7 @@ class WhyOut(Answer):
     place: int | None
     estimated_at: str | None
     holders: list[HolderOut]
+    alternatives: list[CloneOut]
 
 
 class GpuOut(Answer):

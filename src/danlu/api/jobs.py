@@ -12,6 +12,7 @@ from pydantic import BaseModel
 from starlette.responses import Response
 
 from danlu.actions import jobs, views
+from danlu.actions import why as reasons
 from danlu.actions.refs import resolve
 from danlu.api.answers import (
     DryRun,
@@ -32,9 +33,9 @@ from danlu.api.wire import (
     StopIn,
     changes_in,
     counts_out,
+    dry_run_out,
     past_run_out,
     read_body,
-    seat_or_wait_out,
     why_out,
     wish_in,
 )
@@ -71,7 +72,7 @@ async def submit(
     if dry_run:
         demand(actor, "job.submit", actor.name, "a new job")
         spec, _ = jobs.accept(desk.rules, actor, wish)
-        return Json(seat_or_wait_out(views.dry_run(desk.book, desk.rules.nodes, actor, spec, now=now)))
+        return Json(dry_run_out(await reasons.dry_run(desk.book, desk.outlook, desk.rules, actor, spec, now=now)))
     if follow and wish.array:
         raise Invalid("one follows a single job, not an array", "submit it, then `danlu wait`")
     shelf = shelf_of(desk.state_dir, actor.name)
@@ -185,10 +186,18 @@ async def stop(desk: TheDesk, actor: TheActor, ref: str, request: Request) -> Re
 
 @router.get("/jobs/{ref}/why", response_model=WhyOut)
 async def why(desk: TheDesk, actor: TheActor, ref: str) -> Response:
-    answer = await views.why(desk.book, desk.rules.nodes, actor, ref, now=datetime.now(UTC))
+    answer = await reasons.why(
+        desk.book,
+        desk.outlook,
+        desk.rules,
+        lambda user: actor.teams if user == actor.name else (),
+        actor,
+        ref,
+        now=datetime.now(UTC),
+    )
     if (trouble := desk.trouble()) is not None and answer.job.state in ACTIVE:
         text = f"{trouble.text}; until it answers, nothing starts"
-        answer = replace(answer, reason=replace(answer.reason, code=trouble.code, text=text))
+        answer = replace(answer, reason=replace(answer.reason, code=trouble.code, text=text), alternatives=())
     return Json(why_out(answer))
 
 

@@ -9,14 +9,16 @@ from typing import Annotated, Any, TypeVar
 from pydantic import BaseModel, ConfigDict, PlainValidator, ValidationError, WithJsonSchema
 from starlette.responses import Response
 
-from danlu.actions.views import Holder, NodeView, Why
+from danlu.actions.alternatives import Alternative, render_options
+from danlu.actions.views import Holder, NodeView
+from danlu.actions.why import DryRun, Why
 from danlu.actions.wishes import WISH_NAMES, Wish
 from danlu.domain.account import Actor, may
 from danlu.domain.job import Job
 from danlu.domain.resources import Ask, Seat
 from danlu.errors import DanluError, Invalid
 from danlu.provision.folders import log_path_of
-from danlu.scheduler.snapshot import Plan, Wait
+from danlu.scheduler.snapshot import Plan
 from danlu.store.base import PastRun, Token
 
 M = TypeVar("M", bound=BaseModel)
@@ -254,23 +256,34 @@ def past_run_out(run: PastRun) -> dict[str, Any]:
     }
 
 
-def seat_or_wait_out(answer: Seat | Wait) -> dict[str, Any]:
+def dry_run_out(made: DryRun) -> dict[str, Any]:
+    answer, others = made.answer, [alternative_out(one) for one in made.alternatives]
     if isinstance(answer, Seat):
-        seat = {
-            "node": answer.node,
-            "gpus": list(answer.gpus),
-            "shared_gpu": answer.shared_gpu,
-            "shards": answer.shards,
-        }
-        return {"fits_now": True, "seat": seat, "reason": None, "estimated_at": None}
-    reason = {"code": answer.reason.code, "text": answer.reason.text}
-    return {"fits_now": False, "seat": None, "reason": reason, "estimated_at": time_out(answer.estimated_at)}
+        found = {"fits_now": True, "seat": seat_out(answer), "reason": None, "estimated_at": None}
+    else:
+        reason = {"code": answer.reason.code, "text": answer.reason.text}
+        found = {"fits_now": False, "seat": None, "reason": reason, "estimated_at": time_out(answer.estimated_at)}
+    return found | {"alternatives": others}
+
+
+def seat_out(seat: Seat) -> dict[str, Any]:
+    return {"node": seat.node, "gpus": list(seat.gpus), "shared_gpu": seat.shared_gpu, "shards": seat.shards}
+
+
+def alternative_out(one: Alternative) -> dict[str, Any]:
+    return {
+        "changes": dict(one.changes),
+        "options": render_options(one.changes),
+        "text": one.text,
+        "seat": seat_out(one.seat),
+    }
 
 
 def holder_out(holder: Holder) -> dict[str, Any]:
     return {
         "id": holder.id,
         "user": holder.user,
+        "team": holder.team,
         "node": holder.node,
         "gpus": list(holder.gpus),
         "shards": holder.shards,
@@ -286,6 +299,10 @@ def why_out(why: Why) -> dict[str, Any]:
         "place": why.place,
         "estimated_at": time_out(why.estimated_at),
         "holders": [holder_out(holder) for holder in why.holders],
+        "alternatives": [
+            alternative_out(one) | {"command": f"danlu clone {why.job.id} {render_options(one.changes)}"}
+            for one in why.alternatives
+        ],
     }
 
 

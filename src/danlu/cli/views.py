@@ -26,6 +26,7 @@ STYLES = {
     "TIMED_OUT": "red", "CANCELLED": "dim",
 }  # fmt: skip
 _ACTIVE = ("RUNNING", "STARTING", "QUEUED")
+HOLDERS_SHOWN = 10
 _BY_WEIGHT = (*_ACTIVE, "FAILED", "TIMED_OUT", "LOST", "CANCELLED", "SUCCEEDED")
 
 
@@ -178,11 +179,17 @@ def render_why(why: Data, now: float) -> str:
     """The block of `danlu why`."""
     reason = str((why.get("reason") or {}).get("text") or "no reason is known")
     verb = {"QUEUED": "waits", "STARTING": "starts", "RUNNING": "runs"}.get(why["state"], why["state"].lower())
-    holders = "\n".join(_holder(holder, now) for holder in why.get("holders") or ())
+    held = [_holder(holder, now) for holder in why.get("holders") or ()]
+    if len(held) > HOLDERS_SHOWN:
+        held[HOLDERS_SHOWN:] = [f"and {len(held) - HOLDERS_SHOWN} more"]
+    others = [f"{one['command']}   {one['text']}" for one in why.get("alternatives") or ()]
+    if others:
+        others.append(f"and then, so that only one of the two runs: danlu stop {why['id']}")
     facts = [
         ("place", f"{why['place']} in the queue" if why.get("place") else ""),
         ("estimate", render_moment(why.get("estimated_at"), now)),
-        ("held by", holders),
+        ("held by", "\n".join(held)),
+        ("instead", "\n".join(["this would start now:", *others]) if others else ""),
     ]
     more = render_facts([fact for fact in facts if fact[1]])
     head = render_facts([("", f"{why['id']} {verb.replace('_', ' ')}: {reason}")]).lstrip()
@@ -193,7 +200,10 @@ def _holder(holder: Data, now: float) -> str:
     cards = holder.get("gpus")
     where = f"{holder.get('node') or ''}{', GPU ' + ','.join(str(c) for c in cards) if cards else ''}"
     until = f", until {render_moment(holder['ends_at'], now)}" if holder.get("ends_at") else ", no time limit"
-    return f"{holder['id']} ({holder.get('user') or '?'}) on {where}{until}"
+    if holder.get("shards"):
+        where += f", {holder['shards']} shards"
+    who = f"{holder.get('user') or '?'}{' of ' + holder['team'] if holder.get('team') else ''}"
+    return f"{holder['id']} ({who}) on {where}{until}"
 
 
 def render_dry_run(plan: Data, now: float) -> str:
@@ -201,4 +211,6 @@ def render_dry_run(plan: Data, now: float) -> str:
         return f"would start now on {render_seat(plan['seat'])}"
     reason = str((plan.get("reason") or {}).get("text") or "there is no free place")
     estimate = render_moment(plan.get("estimated_at"), now)
-    return f"would wait: {reason}" + (f"\nestimated start: {estimate}" if estimate else "")
+    lines = [f"would wait: {reason}", *([f"estimated start: {estimate}"] if estimate else [])]
+    lines += [f"would start now with {one['options']}   {one['text']}" for one in plan.get("alternatives") or ()]
+    return "\n".join(lines)

@@ -1,0 +1,140 @@
+"""Why a job waits: what blocks it, who holds what until when, and what would start now instead."""
+
+import asyncio
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+
+from danlu.actions.alternatives import NO_HELP, Alternative, Choices, find_alternatives
+from danlu.actions.jobs import Rules, accept
+from danlu.actions.planning import Outlook
+from danlu.actions.queues import nodes_in
+from danlu.actions.refs import resolve_one
+from danlu.actions.views import Holder, holder_of
+from danlu.actions.wishes import changed_wish, wish_of
+from danlu.domain.account import Actor, Membership, demand
+from danlu.domain.job import Job, JobSpec, JobState, Reason
+from danlu.domain.resources import Ask, Node, Seat, model_fits
+from danlu.errors import DanluError
+from danlu.scheduler.plan import plan, seat_now
+from danlu.scheduler.snapshot import Snapshot, Wait, Waiting
+from danlu.store.book import Book
+
+_LAST = datetime.max.replace(tzinfo=UTC)
+TeamsOf = Callable[[str], tuple[Membership, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class Why:
+    job: Job
+    reason: Reason
+    place: int | None = None
+    estimated_at: datetime | None = None
+    holders: tuple[Holder, ...] = ()  # who is in the way, the next to end first
+    alternatives: tuple[Alternative, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class DryRun:
+    """Where a job would run now, or why not yet and what would."""
+
+    answer: Seat | Wait
+    alternatives: tuple[Alternative, ...] = ()
+
+
+async def why(
+    book: Book, outlook: Outlook, rules: Rules, teams_of: TeamsOf, actor: Actor, ref: str, *, now: datetime
+) -> Why:
+    """Why a job waits, or what became of it: planned anew, so that the answer is of this moment."""
+    job = await resolve_one(book, actor, ref)
+    demand(actor, "job.why", job.user, f"job {job.id}", teams=(job.spec.team,))
+    if job.state is not JobState.QUEUED:
+        return Why(job, job.reason)
+    owner = Actor(job.user, teams=teams_of(job.user))
+    choices = choices_of(rules, owner, job.spec)
+    wait, found = await asyncio.to_thread(_think, _kept(outlook, book, rules, now), job, choices)
+    if wait is None:
+        return Why(job, Reason("starting", "starts right now"), None, now)
+    held = [held for held in book.live.holding() if _is_in_the_way(held, job, wait.reason, rules)]
+    holders = sorted((holder_of(one, now) for one in held), key=lambda one: (one.ends_at or _LAST, one.id))
+    return Why(job, wait.reason, wait.place, wait.estimated_at, tuple(holders), found)
+
+
+async def dry_run(book: Book, outlook: Outlook, rules: Rules, actor: Actor, spec: JobSpec, *, now: datetime) -> DryRun:
+    """What would become of a job if it were submitted now. Nothing is remembered."""
+    entry = Waiting(
+        key="this job",
+        ask=spec.ask,
+        seq=2**62,
+        priority=spec.priority,
+        time_limit=spec.time_limit,
+        user=actor.name,
+        team=spec.team,
+        queue=spec.queue,
+        is_preemptible=spec.is_preemptible,
+    )
+    snapshot, choices = _kept(outlook, book, rules, now), choices_of(rules, actor, spec)
+
+    def think() -> DryRun:
+        answer = seat_now(snapshot, entry)
+        found = find_alternatives(snapshot, entry, choices) if isinstance(answer, Wait) else ()
+        return DryRun(answer, found)
+
+    return await asyncio.to_thread(think)
+
+
+def choices_of(rules: Rules, owner: Actor, spec: JobSpec) -> Choices:
+    """The other queues and teams with which the owner's submit would be accepted."""
+    wish = replace(wish_of(spec), array="")
+
+    def is_accepted(**changes: str) -> bool:
+        try:
+            accept(rules, owner, changed_wish(wish, changes))
+        except DanluError:
+            return False
+        return True
+
+    queues = [name for name in rules.queues if name != spec.queue and is_accepted(queue=name)]
+    teams = [one.team for one in owner.teams if one.team != spec.team and is_accepted(team=one.team)]
+    return Choices(queues, teams)
+
+
+def _kept(outlook: Outlook, book: Book, rules: Rules, now: datetime) -> Snapshot:
+    """A snapshot that another thread may read: what people change meanwhile does not change in it."""
+    seen = outlook.snapshot(book.live, rules.nodes, now)
+    return replace(seen, queues=dict(seen.queues), quotas=dict(seen.quotas), use=dict(seen.use), spent=dict(seen.spent))
+
+
+def _think(snapshot: Snapshot, job: Job, choices: Choices) -> tuple[Wait | None, tuple[Alternative, ...]]:
+    wait = plan(snapshot).waits.get(job.group)
+    entry = next((one for one in snapshot.waiting if one.key == job.group), None)
+    if wait is None or entry is None or wait.reason.code in NO_HELP or job.waiting_for:
+        return wait, ()
+    return wait, find_alternatives(_less(snapshot, entry), entry, choices)
+
+
+def _less(snapshot: Snapshot, entry: Waiting) -> Snapshot:
+    """The snapshot without one job of this entry."""
+    rest = (replace(entry, count=entry.count - 1, may_start=min(entry.may_start, entry.count - 1)),)
+    others = [one for one in snapshot.waiting if one.key != entry.key]
+    return replace(snapshot, waiting=(*others, *(rest if entry.count > 1 else ())))
+
+
+def _is_in_the_way(held: Job, waiting: Job, reason: Reason, rules: Rules) -> bool:
+    """Does it hold what the other waits for: something of its quota, or of its kind in its queue?"""
+    if reason.code in NO_HELP:
+        return False
+    if "quota" in reason.code:
+        return held.user == waiting.user if "user" in reason.code else held.spec.team == waiting.spec.team
+    queue = rules.queues.get(waiting.spec.queue)
+    return _holds_such(held.seat, waiting.spec.ask, nodes_in(queue, rules.nodes) if queue else rules.nodes)
+
+
+def _holds_such(seat: Seat | None, ask: Ask, nodes: Sequence[Node]) -> bool:
+    node = next((node for node in nodes if seat and node.name == seat.node), None)
+    if node is None or seat is None:
+        return False
+    if not (ask.gpus or ask.shards):
+        return True
+    indices: Collection[int | None] = {*seat.gpus, seat.shared_gpu}
+    return any(gpu.index in indices and model_fits(gpu.model, ask.gpu_model) for gpu in node.gpus)
