@@ -1,0 +1,137 @@
+"""What holds a sign-on together between a terminal, a browser and the identity provider.
+
+A ticket is kept by the browser, sealed: the server remembers nothing before the provider has answered, so nobody fills
+its memory. A one-time code is kept here, as a hash, and is worth something only to the terminal that began."""
+
+import base64
+import hashlib
+import hmac
+import os
+import re
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from danlu.errors import DanluError, Invalid, Unauthorized
+
+TICKET_FOR = timedelta(minutes=10)
+CODE_FOR = timedelta(minutes=5)
+FIRST_PORT = 1024
+_CHALLENGE = re.compile(r"[A-Za-z0-9_-]{43}")
+_ECHO = re.compile(r"[A-Za-z0-9_-]{16,64}")
+
+
+def challenge_of(verifier: str) -> str:
+    """What may be shown of a verifier beforehand (RFC 7636, S256)."""
+    return _text(hashlib.sha256(verifier.encode("utf-8", "surrogateescape")).digest())
+
+
+def spoken(challenge: str) -> str:
+    """Six digits by which a person sees that terminal and browser mean the same sign-on."""
+    number = int.from_bytes(base64.urlsafe_b64decode(challenge + "=")[:8], "big") % 1_000_000
+    return f"{number // 1000:03d}-{number % 1000:03d}"
+
+
+@dataclass(frozen=True, slots=True)
+class Ticket:
+    """One sign-on under way."""
+
+    state: str  # known to the browser that began it, and to the provider
+    port: int  # where the terminal listens on loopback; 0: the code is pasted
+    challenge: str  # of the terminal's verifier
+    echo: str  # what the terminal wants to hear back
+    expires_at: datetime
+
+
+class Tickets:
+    """Issues tickets and knows its own again. Another server, or the same after a restart, does not."""
+
+    def __init__(self) -> None:
+        self._key = os.urandom(32)
+
+    def issue(self, *, port: int, challenge: str, echo: str, now: datetime) -> Ticket:
+        if port and not FIRST_PORT <= port <= 65535:
+            raise Invalid(f"`port` is where a terminal listens on loopback, or 0, not {port}")
+        if not _CHALLENGE.fullmatch(challenge):
+            raise Invalid("`challenge` is not the SHA-256 of a verifier", "begin with `danlu login --browser`")
+        if not _ECHO.fullmatch(echo):
+            raise Invalid("`state` is 16 to 64 letters, digits, `_` and `-`", "begin with `danlu login --browser`")
+        ends = (now + TICKET_FOR).replace(microsecond=0)
+        return Ticket(_text(os.urandom(32)), port, challenge, echo, ends)
+
+    def seal(self, ticket: Ticket) -> str:
+        """As the browser keeps it: it can be read, but not changed."""
+        ends = int(ticket.expires_at.timestamp())
+        written = f"{ticket.state}.{ticket.port}.{ticket.challenge}.{ticket.echo}.{ends}"
+        return f"{written}.{self._made('seal', written)}"
+
+    def unseal(self, sealed: str, *, now: datetime) -> Ticket:
+        written, _, seal = sealed.rpartition(".")
+        if not _same(seal, self._made("seal", written)):
+            raise Unauthorized("this browser did not begin a sign-on here", "begin with `danlu login --browser`")
+        state, port, challenge, echo, ends = written.split(".")
+        ticket = Ticket(state, int(port), challenge, echo, datetime.fromtimestamp(int(ends), UTC))
+        if ticket.expires_at <= now:
+            raise Unauthorized("this sign-on took too long", "begin again with `danlu login --browser`")
+        return ticket
+
+    def confirmation(self, ticket: Ticket) -> str:
+        """In the page that asks, and so known only to who has seen it."""
+        return self._made("confirmation", ticket.state)
+
+    def nonce(self, ticket: Ticket) -> str:
+        return self._made("nonce", ticket.state)
+
+    def verifier(self, ticket: Ticket) -> str:
+        """What the provider's code is bound to; it never leaves the server before it is used."""
+        return self._made("verifier", ticket.state)
+
+    def _made(self, purpose: str, text: str) -> str:
+        return _text(hmac.digest(self._key, f"{purpose}:{text}".encode("utf-8", "surrogateescape"), "sha256"))
+
+
+def check_same(given: str, expected: str) -> None:
+    """Refuse what another browser or another sign-on brought."""
+    if not _same(given, expected):
+        raise Unauthorized("this answer belongs to another sign-on", "begin again with `danlu login --browser`")
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    outcome: str | DanluError
+    challenge: str
+    expires_at: datetime
+
+
+class Codes:
+    """One-time codes: each gives once, and only to who has the verifier, how a sign-on ended."""
+
+    def __init__(self) -> None:
+        self._kept: dict[str, _Kept] = {}
+
+    def give(self, outcome: str | DanluError, challenge: str, *, now: datetime) -> str:
+        """A code for an account's name, or for why there is none."""
+        self._kept = {digest: kept for digest, kept in self._kept.items() if kept.expires_at > now}
+        code = _text(os.urandom(24))
+        self._kept[_digest(code)] = _Kept(outcome, challenge, now + CODE_FOR)
+        return code
+
+    def take(self, code: str, verifier: str, *, now: datetime) -> str:
+        """The name of the account; raises what stood in its way. The code is spent, whatever comes of it."""
+        kept = self._kept.pop(_digest(code), None)
+        if kept is None or kept.expires_at <= now or not _same(challenge_of(verifier), kept.challenge):
+            raise Unauthorized("the code is unknown, used or expired", "begin again with `danlu login --browser`")
+        if isinstance(kept.outcome, DanluError):
+            raise kept.outcome
+        return kept.outcome
+
+
+def _digest(code: str) -> str:
+    return hashlib.sha256(code.encode("utf-8", "surrogateescape")).hexdigest()
+
+
+def _same(one: str, other: str) -> bool:
+    return hmac.compare_digest(one.encode("utf-8", "surrogateescape"), other.encode("utf-8", "surrogateescape"))
+
+
+def _text(data: bytes) -> str:
+    return base64.urlsafe_b64encode(data).rstrip(b"=").decode("ascii")
