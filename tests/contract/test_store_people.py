@@ -16,6 +16,7 @@ from danlu.domain.job import JobState
 from danlu.domain.ledger import Charge
 from danlu.domain.quota import Period, Quota
 from danlu.errors import Invalid
+from danlu.store import people_queries
 from danlu.store.people import Limit, Member, NoBoost, People, PeopleChange, Use, UseFilter
 from danlu.store.sql import SqlStore
 from tests.builders import NOW, job
@@ -246,6 +247,23 @@ def test_charges_come_back_and_stay_when_their_jobs_go(url: str) -> None:
         assert run(store.charges(NOW)) == (plain, odd)
         assert run(store.charges(plain.ended_at)) == (plain, odd)
         assert run(store.charges(plain.ended_at + timedelta(microseconds=1))) == (odd,)
+
+
+def test_charges_with_cards_are_found_among_many_without(both: tuple[SqlStore, Run]) -> None:
+    store, run = both
+    with_cards = [charge("g.1"), charge("s.1", gpus=0, shards=1)]
+    write_charges(store, run, [*with_cards, *(charge(f"c{i}.1", gpus=0) for i in range(2000))])
+    assert run(store.charges(NOW, with_gpus=True)) == tuple(with_cards)
+    assert run(store.charges(LATER, with_gpus=True)) == ()
+    assert len(run(store.charges(NOW))) == 2002
+    wanted = people_queries.charges_wanted(NOW, with_gpus=True)
+    with store._database.readers.connect() as connection:
+        sql = wanted.compile(dialect=connection.dialect, compile_kwargs={"literal_binds": True})
+        if connection.dialect.name == "postgresql":
+            connection.exec_driver_sql("ANALYZE charges")
+        explain = "EXPLAIN QUERY PLAN" if connection.dialect.name == "sqlite" else "EXPLAIN"
+        plan = " ".join(str(row) for row in connection.exec_driver_sql(f"{explain} {sql}"))
+    assert "charges_of_gpus" in plan
 
 
 def test_a_run_is_charged_once_and_only_with_its_update(both: tuple[SqlStore, Run]) -> None:

@@ -95,7 +95,12 @@ def _real(value: ColumnElement[Any]) -> ColumnElement[float]:
     return cast(value, Float(53))
 
 
-def charges(connection: Connection, since: datetime) -> tuple[Charge, ...]:
+def charges_wanted(since: datetime, *, with_gpus: bool) -> Select[Any]:
     table = tables.charges
     wanted = select(table).where(table.c.ended_at >= micros(since)).order_by(table.c.ended_at, table.c.run_id)
-    return people_rows.charges_of(tuple(row) for row in connection.execute(wanted))
+    return wanted.where(tables.HELD_GPUS) if with_gpus else wanted
+
+
+def charges(connection: Connection, since: datetime, with_gpus: bool) -> tuple[Charge, ...]:
+    found = connection.execute(charges_wanted(since, with_gpus=with_gpus))
+    return people_rows.charges_of(tuple(row) for row in found)

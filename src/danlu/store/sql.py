@@ -158,8 +158,8 @@ class SqlStore:
     async def use(self, wanted: UseFilter) -> Sequence[Use]:
         return await self._read(people_queries.use, wanted)
 
-    async def charges(self, since: datetime) -> Sequence[Charge]:
-        return await self._read(people_queries.charges, since)
+    async def charges(self, since: datetime, *, with_gpus: bool = False) -> Sequence[Charge]:
+        return await self._read(people_queries.charges, since, with_gpus)
 
     async def _write(self, change: changes.Change) -> Any:
         if self._writer is None:

@@ -124,6 +124,8 @@ def _create_charges() -> None:
         sa.Column("time_limit", sa.BigInteger()),
     )
     op.create_index("charges_by_end", "charges", ["ended_at"])
+    held = sa.text("gpus + shards > 0")
+    op.create_index("charges_of_gpus", "charges", ["ended_at"], sqlite_where=held, postgresql_where=held)
     op.create_index("charges_by_user", "charges", ["user", "ended_at"])
     present = sa.text("team IS NOT NULL")
     op.create_index("charges_by_team", "charges", ["team", "ended_at"], sqlite_where=present, postgresql_where=present)
