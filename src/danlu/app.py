@@ -20,7 +20,9 @@ from danlu.actions.jobs import Rules
 from danlu.api.desk import Desk
 from danlu.api.peers import make_server
 from danlu.api.server import make_app
+from danlu.cluster import nodes_of, queues_of
 from danlu.config import Settings
+from danlu.domain.resources import Node
 from danlu.engines.local import LocalEngine
 from danlu.engines.logfiles import LogFiles
 from danlu.errors import DanluError, Unreachable
@@ -43,6 +45,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("mode", choices=["up", "serve"])
     parser.add_argument("--config")
     parser.add_argument("--fake-gpus")
+    parser.add_argument("--fake", action="store_true")
     parser.add_argument("--ready-fd", type=int)
     options = parser.parse_args(argv)
     ready = boot.Ready(options.ready_fd)
@@ -57,7 +60,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.setswitchinterval(SWITCH_INTERVAL_S)
         store = SqlStore(settings.store.url or f"sqlite:///{place.state_dir}/danlu.db")
         store.migrate_apart()
-        with lock:
+        with lock, boot.pretending(place):
             uvloop.run(serve(settings, place, store, ready))
         return 0
     except DanluError as error:
@@ -87,7 +90,7 @@ async def serve(settings: Settings, place: boot.Place, store: SqlStore, ready: b
                 raise Unreachable("the server could not listen", f"see {place.state_dir}/server.log")
         gc.freeze()
         log.info("danlu %s serves %s", __version__, ", ".join(desk.addresses))
-        ready.reached(", ".join(desk.addresses))
+        ready.reached(", ".join(desk.addresses), boot.told_of(place, settings))
         await stopping.wait()
         log.info("stopping; jobs go on")
         for server, _ in servers:
@@ -102,14 +105,9 @@ async def serve(settings: Settings, place: boot.Place, store: SqlStore, ready: b
 async def rooms(settings: Settings, place: boot.Place, store: SqlStore, stopping: asyncio.Event) -> AsyncIterator[Desk]:
     """Store, engine and loop, brought up in this order and taken down in the other."""
     engine_settings = settings.engine
-    node = read_node(
-        name=engine_settings.node_name,
-        fake_gpus=engine_settings.fake_gpus,
-        shards_per_gpu=engine_settings.shards_per_gpu,
-        cpus=engine_settings.cpus,
-        memory_mib=settings.memory_mib,
-    )
-    engine = LocalEngine(place.state_dir, places.keeper_socket(place.state_dir), lambda: (node,))
+    nodes = _nodes(settings, place)
+    queues = queues_of(settings.queues, nodes)
+    engine = LocalEngine(place.state_dir, places.keeper_socket(place.state_dir), lambda: nodes)
     async with contextlib.AsyncExitStack() as stack:
         book = Book(store, await store.open())
         stack.push_async_callback(store.close)
@@ -124,7 +122,7 @@ async def rooms(settings: Settings, place: boot.Place, store: SqlStore, stopping
             shards_per_gpu=engine_settings.shards_per_gpu,
             grace=settings.grace,
         )
-        schedule = Schedule(book, (node,), Teller(book, engine, launcher, settings.grace))
+        schedule = Schedule(book, nodes, Teller(book, engine, launcher, settings.grace))
         await release_all(book, datetime.now(UTC))
         loop = asyncio.create_task(schedule.run())
         stack.push_async_callback(_ended, loop)
@@ -133,13 +131,34 @@ async def rooms(settings: Settings, place: boot.Place, store: SqlStore, stopping
             engine=engine,
             files=files,
             outlook=schedule.outlook,
-            rules=Rules((node,), settings.default_time, looks_at_folders=engine_settings.run_as != "submitter"),
+            rules=Rules(
+                nodes,
+                settings.default_time,
+                queues,
+                place.pretends,
+                looks_at_folders=engine_settings.run_as != "submitter",
+            ),
             state_dir=place.state_dir,
             addresses=place.addresses(tls=bool(settings.server.tls_cert)),
             trouble=lambda: schedule.trouble,
             stop_server=stopping.set,
             snapshot_limit_bytes=settings.snapshot_limit_bytes,
         )
+
+
+def _nodes(settings: Settings, place: boot.Place) -> tuple[Node, ...]:
+    """This machine; or, where it only plays a cluster, the nodes of that one."""
+    engine = settings.engine
+    if place.pretends:
+        return nodes_of(settings.nodes, shards_per_gpu=engine.shards_per_gpu)
+    node = read_node(
+        name=engine.node_name,
+        fake_gpus=engine.fake_gpus,
+        shards_per_gpu=engine.shards_per_gpu,
+        cpus=engine.cpus,
+        memory_mib=settings.memory_mib,
+    )
+    return (node,)
 
 
 async def _ended(task: "asyncio.Task[None]") -> None:

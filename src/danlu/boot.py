@@ -10,10 +10,12 @@ import os
 import socket
 import sys
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import IO
 
-from danlu import places
+from danlu import places, pretence
+from danlu.cluster import nodes_of
 from danlu.config import Settings, load_settings, with_fake_gpus
 from danlu.errors import DanluError, Invalid, Refused, Unreachable
 
@@ -34,6 +36,8 @@ class Place:
     own_socket: str  # only its owner may open it
     shared_socket: str = ""  # every user of this machine may
     listen: str = ""
+    home: str = ""  # the person's own folder, if it is a person's server
+    pretends: str = ""  # the file whose cluster this machine plays
 
     def addresses(self, *, tls: bool) -> tuple[str, ...]:
         unix = [f"unix://{path}" for path in (self.own_socket, self.shared_socket) if path]
@@ -50,9 +54,9 @@ class Ready:
     def is_awaited(self) -> bool:
         return self._fd is not None
 
-    def reached(self, where: str) -> None:
+    def reached(self, where: str, more: str = "") -> None:
         if self._fd is None:
-            sys.stderr.write(f"danlu is up: {where}\nCtrl-C stops the server; jobs go on.\n")
+            sys.stderr.write(f"danlu is up: {where}\n{more}Ctrl-C stops the server; jobs go on.\n")
         self._say("ready\n")
 
     def failed(self, error: DanluError) -> None:
@@ -72,13 +76,40 @@ class Ready:
 def prepare_personal(options: argparse.Namespace) -> tuple[Settings, Place]:
     """A person's own server: state in their own folders, a socket only they may open."""
     own = places.make_private(places.state_dir())
+    if options.fake or (options.config is None and options.fake_gpus is None and pretence.remembered(own)):
+        return _prepare_pretence(options, own=own)
     config, fake_gpus = _remembered_options(own, options)
     settings = load_settings(config, os.environ)
+    pretence.refuse_unplayed(settings, config or "the environment")
     if fake_gpus:
         settings = with_fake_gpus(settings, fake_gpus)
     state_dir = os.path.abspath(settings.server.state_dir or own)
     _check_encrypted(settings)
-    place = Place(state_dir, places.server_socket(own), settings.server.socket, settings.server.listen)
+    place = Place(state_dir, places.server_socket(own), settings.server.socket, settings.server.listen, own)
+    _make_folders(place)
+    _remember_options(own, config, fake_gpus)
+    return settings, place
+
+
+def _prepare_pretence(options: argparse.Namespace, *, own: str) -> tuple[Settings, Place]:
+    """A cluster that this machine plays. With `own`, it is a person's server as long as it is up."""
+    config = os.path.abspath(options.config) if options.config else pretence.remembered(own) if own else None
+    if not config:
+        raise Invalid(
+            "`--fake` plays the nodes of a configuration", "danlu up --config examples/clusters/fics.toml --fake"
+        )
+    if options.fake_gpus:
+        raise Invalid("`--fake` plays the cards of the file's nodes", "leave `--fake-gpus` out")
+    settings = load_settings(config, os.environ)
+    folder = pretence.folder_of(places.state_dir(), config)
+    listen = settings.server.listen
+    if listen and split_address(listen)[0] not in LOOPBACK:
+        listen = ""
+    if not own:
+        listen = listen or DEFAULT_LISTEN
+    settings = pretence.pretended(settings, config, folder, listen=listen)
+    socket_path = places.server_socket(own or folder)
+    place = Place(folder, socket_path, listen=listen, home=own, pretends=config)
     _make_folders(place)
     return settings, place
 
@@ -87,7 +118,10 @@ def prepare_shared(options: argparse.Namespace) -> tuple[Settings, Place]:
     """A shared installation: everything from its configuration."""
     if not options.config:
         raise Invalid("`danlu serve` needs a configuration", "danlu serve --config /etc/danlu/danlu.toml")
+    if options.fake:
+        return _prepare_pretence(options, own="")
     settings = load_settings(options.config, os.environ)
+    pretence.refuse_unplayed(settings, options.config)
     state_dir = os.path.abspath(settings.server.state_dir or DEFAULT_STATE)
     _check_encrypted(settings)
     listen = settings.server.listen or DEFAULT_LISTEN
@@ -103,7 +137,9 @@ def prepare_shared(options: argparse.Namespace) -> tuple[Settings, Place]:
 def take_lock(place: Place, ready: Ready) -> IO[str] | None:
     """The lock that makes this the one server of its state folder; None if another one serves already.
     It is the kernel's: it goes with the process, however that ends."""
-    lock = open(os.path.join(place.state_dir, "server.lock"), "a+", encoding="ascii")  # noqa: SIM115
+    # What is played is in folders of its own, but it is the person's server as long as it is up: there is one.
+    folder = place.home if place.pretends and place.home else place.state_dir
+    lock = open(os.path.join(folder, "server.lock"), "a+", encoding="ascii")  # noqa: SIM115
     deadline = time.monotonic() + LOCK_PATIENCE_S
     while True:
         try:
@@ -115,6 +151,8 @@ def take_lock(place: Place, ready: Ready) -> IO[str] | None:
         except BlockingIOError:
             pass
         if answers(place.own_socket):
+            if place.pretends and place.home and pretence.remembered(place.home) != place.pretends:
+                raise Refused("your server is up already, and commands would no longer reach it", _beside(place))
             if not ready.is_awaited:
                 lock.seek(0)
                 raise Refused(f"danlu is up already (pid {lock.read().strip()})", "`danlu status` shows it")
@@ -123,6 +161,39 @@ def take_lock(place: Place, ready: Ready) -> IO[str] | None:
         if time.monotonic() > deadline:
             raise Unreachable("another server holds the state folder but does not answer", f"see {place.state_dir}")
         time.sleep(0.02)  # it is coming up or going down: one of the two is over soon
+
+
+@contextlib.contextmanager
+def pretending(place: Place) -> Iterator[None]:
+    """While this goes on, a server that a command starts by itself is the same one; after its proper end it is the
+    person's own again."""
+    if place.home and not place.pretends:
+        pretence.forget(place.home)
+    elif place.home:
+        pretence.remember(place.home, place.pretends)
+    try:
+        yield
+    finally:
+        if place.home:
+            pretence.forget(place.home)
+
+
+def told_of(place: Place, settings: Settings) -> str:
+    """What somebody who tries a cluster should know."""
+    if not place.pretends:
+        return ""
+    count = len(nodes_of(settings.nodes))
+    nodes = "1 node" if count == 1 else f"{count} nodes"
+    return f"This machine plays the {nodes} of {place.pretends}: `danlu nodes`, `danlu queues`.\n"
+
+
+def _beside(place: Place) -> str:
+    """How to have a pretended cluster all the same."""
+    return (
+        "`danlu down` stops it (its jobs go on); or have both, with a folder for this one: "
+        f"`DANLU_HOME=/tmp/{os.path.basename(place.state_dir)} danlu up --config {place.pretends} --fake`, "
+        "and the same DANLU_HOME before the commands that are for it"
+    )
 
 
 def answers(path: str) -> bool:
@@ -190,21 +261,26 @@ def _make_folders(place: Place) -> None:
 
 
 def _remembered_options(own: str, options: argparse.Namespace) -> tuple[str | None, str]:
-    """The options of the last explicit `danlu up`: a server that a command starts by itself is the same one."""
-    path = os.path.join(own, "up.json")
+    """What was asked for, or the options of the last explicit `danlu up`: a server that a command starts by itself is
+    the same one."""
     fake_gpus = options.fake_gpus if options.fake_gpus is not None else os.environ.get("DANLU_FAKE_GPUS")
     if options.config is not None or fake_gpus is not None:
         config = os.path.abspath(options.config) if options.config else None
-        fake_gpus = "" if fake_gpus in (None, "none") else fake_gpus
-        with open(path, "w", encoding="utf-8") as file:
-            json.dump({"config": config, "fake_gpus": fake_gpus}, file)
-        return config, fake_gpus
+        return config, "" if fake_gpus in (None, "none") else fake_gpus
     try:
-        with open(path, encoding="utf-8") as file:
+        with open(os.path.join(own, "up.json"), encoding="utf-8") as file:
             kept = json.load(file)
         return kept["config"], kept["fake_gpus"]
     except (OSError, ValueError, KeyError):
         return None, ""
+
+
+def _remember_options(own: str, config: str | None, fake_gpus: str) -> None:
+    """Only what was found good: a refused file must not stand in the way of the next command."""
+    path = os.path.join(own, "up.json")
+    if config or fake_gpus or os.path.exists(path):
+        with open(path, "w", encoding="utf-8") as file:
+            json.dump({"config": config, "fake_gpus": fake_gpus}, file)
 
 
 def _check_encrypted(settings: Settings) -> None:

@@ -45,6 +45,7 @@ class Rules:
     nodes: Sequence[Node]
     default_time: timedelta | None = None
     queues: Mapping[str, Queue] = field(default_factory=dict)  # none: every job may use everything
+    pretends: str = ""  # the file whose cluster this machine only plays
     looks_at_folders: bool = True  # not for root: people would learn what is in folders that are closed to them
 
 

@@ -196,6 +196,7 @@ class Status(Answer):
     address: str
     addresses: list[str]
     engine: str
+    pretends: str | None
     state_dir: str
     started_at: str
     user: str

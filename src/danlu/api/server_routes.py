@@ -30,6 +30,7 @@ async def status(desk: TheDesk, actor: TheActor) -> Response:
             "addresses": list(desk.addresses),
             "engine": desk.engine.name,
             "state_dir": desk.state_dir,
+            "pretends": desk.rules.pretends or None,
             "started_at": time_out(desk.started_at),
             "user": actor.name,
             "role": actor.role,

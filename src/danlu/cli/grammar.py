@@ -91,6 +91,7 @@ ASK = (
     Option("--dry-run", help="submit nothing: say where it would run, or why not yet"),
     JSON,
 )
+FAKE = Option("--fake", help="play all the nodes that the file describes on this machine, to try a cluster")
 QUIET = Option("--quiet", "-q", help="only the data, no talk")
 
 COMMANDS = (
@@ -168,14 +169,18 @@ COMMANDS = (
         (
             Option("--detach", "-d", help="in the background"),
             Option("--config", metavar="FILE", help="settings in TOML"),
+            FAKE,
             Option("--fake-gpus", metavar="LIST", help="pretend to have cards: 4xRTX3090,2xGTX1080Ti"),
         ),
-        examples=("danlu up", "danlu up --detach --fake-gpus 4xRTX3090"),
+        examples=(
+            "danlu up", "danlu up --detach --fake-gpus 4xRTX3090",
+            "danlu up --config examples/clusters/fics.toml --fake",
+        ),
     ),
     Command("down", "server:down", "server", "stop your own server; jobs go on"),
     Command(
         "serve", "server:serve", "server", "run the shared server of a lab",
-        (Option("--config", metavar="FILE", help="settings in TOML"),),
+        (Option("--config", metavar="FILE", help="settings in TOML"), FAKE),
         examples=("danlu serve --config /etc/danlu/danlu.toml",),
     ),
     Command(

@@ -75,11 +75,14 @@ def serve(values: Values) -> int:
 
 def _server_options(values: Values) -> list[str]:
     if not values["config"]:
+        if values["fake"]:
+            hint = "for example `danlu up --config examples/clusters/fics.toml --fake`"
+            raise Invalid("`--fake` plays the nodes of a configuration, and none is named", hint)
         return []
     path = os.path.abspath(values["config"])
     if not os.path.isfile(path):
         raise Invalid(f"no configuration file `{values['config']}`", "check the path given to `--config`")
-    return ["--config", path]
+    return ["--config", path, *(["--fake"] if values["fake"] else [])]
 
 
 def down(values: Values) -> int:
