@@ -13,7 +13,7 @@ NOW = datetime(2026, 1, 1, 12, 0, tzinfo=UTC)
 MODEL = "NVIDIA GeForce RTX 3090"
 
 _ages = count(1)
-_ASK_FIELDS = frozenset({"gpus", "gpu_model", "shards", "cpus", "memory_mib"})
+_ASK_FIELDS = frozenset({"gpus", "gpu_model", "shards", "cpus", "memory_mib", "nodes"})
 
 
 def _ask_of(fields: dict[str, Any]) -> Ask:
@@ -35,18 +35,20 @@ def waiting(
     count: int = 1,
     may_start: int | None = None,
     blocked: Reason | None = None,
-    **ask: Any,
+    **fields: Any,
 ) -> Waiting:
     """An entry of the queue, younger than all made before it. `minutes`: its time limit."""
+    ask = _ask_of(fields)
     return Waiting(
         key,
-        _ask_of(ask),
+        ask,
         next(_ages) if seq is None else seq,
         priority,
         None if minutes is None else timedelta(minutes=minutes),
         count,
         count if may_start is None else may_start,
         blocked,
+        **fields,
     )
 
 
@@ -76,12 +78,13 @@ def holding(
     shared_gpu: int | None = None,
     shards: int = 0,
     minutes: float | None = None,
+    **fields: Any,
 ) -> Holding:
     """A run with a seat; `minutes`: how long it may still last."""
-    return Holding(key, Seat(node, cpus, memory_mib, tuple(gpus), shared_gpu, shards), after(minutes))
+    return Holding(key, Seat(node, cpus, memory_mib, tuple(gpus), shared_gpu, shards), after(minutes), **fields)
 
 
-def snapshot(*parts: Node | Waiting | Holding, now: datetime = NOW) -> Snapshot:
+def snapshot(*parts: Node | Waiting | Holding, now: datetime = NOW, **fields: Any) -> Snapshot:
     """All that is given, sorted into nodes, waiting and holding; without a node, one with four cards."""
     nodes = tuple(part for part in parts if isinstance(part, Node))
     return Snapshot(
@@ -89,6 +92,7 @@ def snapshot(*parts: Node | Waiting | Holding, now: datetime = NOW) -> Snapshot:
         nodes or (node(gpus=4),),
         tuple(part for part in parts if isinstance(part, Waiting)),
         tuple(part for part in parts if isinstance(part, Holding)),
+        **fields,
     )
 
 

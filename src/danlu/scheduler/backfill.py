@@ -24,7 +24,7 @@ class Book:
 
     def __init__(self, fleet: Fleet) -> None:
         self._fleet = fleet
-        self._lanes: dict[Cards, list[Step]] = {}
+        self._lanes: dict[tuple[int, Cards], list[Step]] = {}  # by region and cards
         self._starts: dict[str, float] = {}
         self._rough: dict[tuple[int | str | None, ...], float] = {}
         self.pending: list[Waiting] = []
@@ -32,16 +32,22 @@ class Book:
 
     def note(self, waiting: Waiting) -> None:
         """Remember to promise a seat, if promises are left and it could ever have one."""
-        if self._fleet.capacity.fits(waiting.ask):
+        scope = self._fleet.scope(waiting.queue)
+        if scope and self._fleet.capacity(scope).fits(waiting.ask):
             self.open -= 1
             self.pending.append(waiting)
+
+    def _want(self, waiting: Waiting, ask: Ask, limit: float) -> Want:
+        scope = self._fleet.scope(waiting.queue)
+        assert scope
+        return self._fleet.want(ask, limit, scope)
 
     def settle(self) -> None:
         """Work out the promises noted so far, in order. No run may be given a seat between `note` and this."""
         if not self._lanes:
             self._unroll()
         for waiting in self.pending:
-            want = self._fleet.want(waiting.ask, seconds_of(waiting.time_limit))
+            want = self._want(waiting, waiting.ask, seconds_of(waiting.time_limit))
             # It fits some empty node, and after its last step every node is empty.
             step, taken = self._foreseeable(want) or _far_fit(self._lanes_for(want), want)
             self._starts[waiting.key] = step.at
@@ -62,18 +68,18 @@ class Book:
         ask, limit = waiting.ask, waiting.time_limit
         cpus, memory, shards = ask.cpus.bit_length(), ask.memory_mib.bit_length(), ask.shards.bit_length()
         lasts = None if limit is None else int(limit.total_seconds()).bit_length()
-        key = (ask.gpus, ask.gpu_model, shards, cpus, memory, lasts)
+        key = (waiting.queue, ask.gpus, ask.gpu_model, shards, cpus, memory, lasts)
         seconds = self._rough.get(key)
         if seconds is None:
             rough = Ask(ask.gpus, ask.gpu_model, _least(shards), _least(cpus), _least(memory))
-            want = self._fleet.want(rough, NEVER if lasts is None else _least(lasts))
+            want = self._want(waiting, rough, NEVER if lasts is None else _least(lasts))
             promise = self._foreseeable(want)
             seconds = self._rough[key] = promise[0].at if promise else NEVER
         return seconds
 
     def _unroll(self) -> None:
         for node in self._fleet.nodes.values():
-            node.lane = self._lanes.setdefault(node.cards, [])
+            node.lane = self._lanes.setdefault((node.region, node.cards), [])
             node.lane.extend(node.unroll())
         for lane in self._lanes.values():
             lane.sort(key=lambda step: step.at)
@@ -86,9 +92,12 @@ class Book:
         return best
 
     def _lanes_for(self, want: Want) -> list[list[Step]]:
-        if not want.gpus and not want.shards:
-            return list(self._lanes.values())
-        return [lane for cards, lane in self._lanes.items() if any(model in cards.by_model for model in want.models)]
+        needs_cards = want.gpus or want.shards
+        return [
+            lane
+            for (region, cards), lane in self._lanes.items()
+            if region in want.regions and (not needs_cards or any(model in cards.by_model for model in want.models))
+        ]
 
 
 def _least(bits: int) -> int:

@@ -1,11 +1,13 @@
 """What nodes could hold if they were empty."""
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from functools import lru_cache
 
 from danlu.domain.job import Reason
+from danlu.domain.queue import Queue
 from danlu.domain.resources import Ask, Node, model_fits
-from danlu.scheduler.wording import render_cards, render_cpus, render_list, render_memory
+from danlu.scheduler.wording import render_cards, render_cpus, render_list, render_memory, render_nodes
 
 CardKey = tuple[tuple[int, str, int], ...]
 Size = tuple[int, int]  # cpus, memory
@@ -33,6 +35,13 @@ class Cards:
         return max((of[index] for model in models for index in self.by_model.get(model, ())), default=0)
 
 
+def has_cards(cards: Cards, models: tuple[str, ...], ask: Ask) -> bool:
+    """Has a node with these cards, empty, enough of these models?"""
+    if ask.gpus:
+        return cards.count(models) >= ask.gpus
+    return not ask.shards or cards.most_shards(models) >= ask.shards
+
+
 _cards_of_key = lru_cache(maxsize=4096)(Cards)
 
 
@@ -45,29 +54,42 @@ def fitting_models(models: tuple[str, ...], wanted: str | None) -> tuple[str, ..
     return tuple(model for model in models if model_fits(model, wanted))
 
 
-def fits_ever(nodes: Iterable[Node], ask: Ask) -> Reason | None:
-    """None if some node, empty, could run it; else what it asks for and how much there is."""
-    return Capacity(nodes).refusal(ask)
+@lru_cache(maxsize=1024)
+def models_in(models: tuple[str, ...], queue: Queue | None) -> tuple[str, ...]:
+    """Of these models, the ones whose cards a queue may use."""
+    if queue is None or not queue.models:
+        return models
+    return tuple(model for model in models if any(model_fits(model, wanted) for wanted in queue.models))
+
+
+def fits_ever(nodes: Iterable[Node], ask: Ask, queue: Queue | None = None) -> Reason | None:
+    """None if it could run on these nodes (of the queue) if they were empty; else what it asks for and how much
+    there is."""
+    return Capacity(nodes, queue).refusal(ask)
 
 
 class Capacity:
     """The sizes of nodes by their cards; of each, only sizes that no other one exceeds are kept."""
 
-    def __init__(self, nodes: Iterable[Node]) -> None:
+    def __init__(self, nodes: Iterable[Node], queue: Queue | None = None) -> None:
         self.sizes: dict[Cards, list[Size]] = {}
         self._able: dict[tuple[int, int, str | None], list[Size]] = {}
-        for node in nodes:
+        self._counts: dict[Ask, int] = {}
+        self._of_queue = f" of queue {queue.name}" if queue else ""
+        self._nodes = [node for node in nodes if queue is None or not queue.nodes or node.name in queue.nodes]
+        for node in self._nodes:
             sizes = self.sizes.setdefault(cards_of(node), [])
             cpus, memory = node.cpus, node.memory_mib
             if any(c >= cpus and m >= memory for c, m in sizes):
                 continue
             sizes[:] = [(c, m) for c, m in sizes if c > cpus or m > memory]
             sizes.append((cpus, memory))
-        self.models = tuple(dict.fromkeys(model for cards in self.sizes for model in cards.by_model))
+        self.models = models_in(tuple(dict.fromkeys(model for cards in self.sizes for model in cards.by_model)), queue)
 
     def fits(self, ask: Ask) -> bool:
         cpus, memory = ask.cpus, ask.memory_mib
-        return any(c >= cpus and m >= memory for c, m in self._with_cards(ask))
+        fits_one = any(c >= cpus and m >= memory for c, m in self._with_cards(ask))
+        return fits_one and (ask.nodes == 1 or self._able_nodes(ask) >= ask.nodes)
 
     def refusal(self, ask: Ask) -> Reason | None:
         if self.fits(ask):
@@ -80,21 +102,34 @@ class Capacity:
         if key not in self._able:
             models = fitting_models(self.models, ask.gpu_model)
             self._able[key] = [
-                size
-                for cards, sizes in self.sizes.items()
-                if (not ask.gpus or cards.count(models) >= ask.gpus)
-                and (not ask.shards or cards.most_shards(models) >= ask.shards)
-                for size in sizes
+                size for cards, sizes in self.sizes.items() if has_cards(cards, models, ask) for size in sizes
             ]
         return self._able[key]
 
+    def _able_nodes(self, ask: Ask) -> int:
+        """How many nodes, empty, could run one part of it."""
+        able = self._counts.get(ask)
+        if able is None:
+            models = fitting_models(self.models, ask.gpu_model)
+            able = self._counts[ask] = sum(
+                node.cpus >= ask.cpus and node.memory_mib >= ask.memory_mib and has_cards(cards_of(node), models, ask)
+                for node in self._nodes
+            )
+        return able
+
     def _shortage(self, ask: Ask) -> str:
         if not self.sizes:
-            return "there is no node here that could run it"
+            return f"there is no node{self._of_queue or ' here'} that could run it"
+        if ask.nodes > 1 and self.fits(replace(ask, nodes=1)):
+            able_nodes = self._able_nodes(ask)
+            has = "has" if able_nodes == 1 else "have"
+            return f"asks for {render_nodes(ask)}, {able_nodes}{self._of_queue} {has} them"
         able = self._with_cards(ask)
         if not able:
             return self._card_shortage(ask)
-        where = f"the largest node with {render_cards(ask)}" if ask.gpus or ask.shards else "the largest node"
+        where = f"the largest node{self._of_queue}"
+        if ask.gpus or ask.shards:
+            where += f" with {render_cards(ask)}"
         most_cpus, most_memory = max(c for c, _ in able), max(m for _, m in able)
         if ask.cpus > most_cpus:
             return f"asks for {render_cpus(ask.cpus)}, {where} has {most_cpus}"
@@ -102,16 +137,17 @@ class Capacity:
             return f"asks for {render_memory(ask.memory_mib)} of memory, {where} has {render_memory(most_memory)}"
         wanted = [render_cards(ask)] if ask.gpus or ask.shards else []
         wanted += [render_cpus(ask.cpus), f"{render_memory(ask.memory_mib)} of memory"]
-        return f"asks for {render_list(wanted)}, no single node has them together"
+        return f"asks for {render_list(wanted)}, no single node{self._of_queue} has them together"
 
     def _card_shortage(self, ask: Ask) -> str:
         if not self.models:
-            return f"asks for {render_cards(ask)}, no node has a GPU"
+            return f"asks for {render_cards(ask)}, no node{self._of_queue} has a GPU"
         models = fitting_models(self.models, ask.gpu_model)
         if not models:
-            return f"asks for {render_cards(ask)}, there is only {render_list(self.models)}"
+            where = f"in{self._of_queue.removeprefix(' of')}" if self._of_queue else "there"
+            return f"asks for {render_cards(ask)}, {where} is only {render_list(self.models)}"
         if ask.gpus:
             most = max(cards.count(models) for cards in self.sizes)
-            return f"asks for {render_cards(ask)}, the largest node has {most}"
+            return f"asks for {render_cards(ask)}, the largest node{self._of_queue} has {most}"
         most = max(cards.most_shards(models) for cards in self.sizes)
-        return f"asks for {render_cards(ask)}, the largest one has {most}"
+        return f"asks for {render_cards(ask)}, the largest one{self._of_queue} has {most}"

@@ -1,7 +1,6 @@
 """Why an entry waits, in numbers as they are after the plan's starts."""
 
 from datetime import timedelta
-from functools import cached_property
 
 from danlu.domain.job import Reason
 from danlu.domain.resources import Ask
@@ -9,6 +8,7 @@ from danlu.scheduler.backfill import seconds_of
 from danlu.scheduler.capacity import Capacity, fitting_models
 from danlu.scheduler.free import FreeNode
 from danlu.scheduler.placement import Fleet
+from danlu.scheduler.scope import Scope
 from danlu.scheduler.snapshot import Waiting
 from danlu.scheduler.wording import render_cards, render_cpus, render_list, render_memory
 
@@ -19,11 +19,13 @@ CLOSED = Reason("closed", "the nodes that could run it take no new jobs at prese
 class Supply:
     """Which nodes have the cards that an ask wants free now; of those, the ones no other exceeds in CPUs and memory."""
 
-    def __init__(self, fleet: Fleet, ask: Ask) -> None:
+    def __init__(self, fleet: Fleet, ask: Ask, scope: Scope) -> None:
         self.needs_cards = bool(ask.gpus or ask.shards)
-        nodes = able = list(fleet.nodes.values())
+        self.where = f" in queue {scope.name}" if scope.name else ""
+        nodes = able = fleet.nodes_in(scope)
+        self.is_one_node = len(nodes) == 1
         if self.needs_cards:
-            models = fitting_models(fleet.models, ask.gpu_model)
+            models = fitting_models(scope.models, ask.gpu_model)
             able, counts = [], []
             kinds = {cards: cards.count(models) for cards in fleet.kinds}
             nodes = [node for node in nodes if kinds[node.cards]]
@@ -58,16 +60,13 @@ def _largest(nodes: list[FreeNode]) -> list[FreeNode]:
 class Explainer:
     def __init__(self, fleet: Fleet) -> None:
         self._fleet = fleet
-        self._supplies: dict[tuple[int, int, str | None], Supply] = {}
+        self._supplies: dict[tuple[str, int, int, str | None], Supply] = {}
+        self._everything: dict[str, Capacity] = {}
         self._reasons: dict[tuple[int | str | timedelta | None, ...], Reason] = {}
-
-    @cached_property
-    def _everything(self) -> Capacity:
-        return Capacity(self._fleet.all_nodes)
 
     def why(self, waiting: Waiting) -> Reason:
         ask = waiting.ask
-        key = (ask.gpus, ask.shards, ask.gpu_model, ask.cpus, ask.memory_mib, waiting.time_limit)
+        key = (waiting.queue, ask.gpus, ask.shards, ask.gpu_model, ask.cpus, ask.memory_mib, waiting.time_limit)
         reason = self._reasons.get(key)
         if reason is None:
             reason = self._reasons[key] = self._find_why(waiting)
@@ -75,32 +74,41 @@ class Explainer:
 
     def _find_why(self, waiting: Waiting) -> Reason:
         ask = waiting.ask
-        if not self._fleet.capacity.fits(ask):
-            return self._everything.refusal(ask) or CLOSED
-        key = (ask.gpus, ask.shards, ask.gpu_model)
+        scope = self._fleet.scope(waiting.queue)
+        if scope is None:
+            return Reason("no_queue", f"there is no queue {waiting.queue} (any more)")
+        if not self._fleet.capacity(scope).fits(ask):
+            return self._capacity(scope).refusal(ask) or CLOSED
+        key = (waiting.queue, ask.gpus, ask.shards, ask.gpu_model)
         supply = self._supplies.get(key)
         if supply is None:
-            supply = self._supplies[key] = Supply(self._fleet, ask)
+            supply = self._supplies[key] = Supply(self._fleet, ask, scope)
         if not supply.frontier:
             return _few_cards(ask, supply)
         for node in supply.frontier:
             if node.cpus >= ask.cpus and (node.memory >= ask.memory_mib or not ask.memory_mib):
                 return _behind(node, waiting)
-        return self._few_others(ask, supply)
+        return _few_others(ask, supply)
 
-    def _few_others(self, ask: Ask, supply: Supply) -> Reason:
-        where = f"on a node with {render_cards(ask)} free" if supply.needs_cards else "on one node"
-        if len(self._fleet.nodes) == 1:
-            where = "here"
-        if ask.cpus > supply.most_cpus:
-            return Reason("no_cpus", f"needs {render_cpus(ask.cpus)}, {_at_most(supply.most_cpus)} {where}")
-        memory = render_memory(ask.memory_mib)
-        if ask.memory_mib > supply.most_memory:
-            most = render_memory(supply.most_memory)
-            return Reason("no_memory", f"needs {memory} of memory, at most {most} are free {where}")
-        wanted = [render_cards(ask)] if supply.needs_cards else []
-        wanted += [render_cpus(ask.cpus), f"{memory} of memory"]
-        return Reason("no_memory", f"needs {render_list(wanted)}, no single node has them free together")
+    def _capacity(self, scope: Scope) -> Capacity:
+        """What all nodes could hold, also those that take no jobs now."""
+        if scope.name not in self._everything:
+            self._everything[scope.name] = Capacity(self._fleet.all_nodes, scope.queue)
+        return self._everything[scope.name]
+
+
+def _few_others(ask: Ask, supply: Supply) -> Reason:
+    where = f"on a node with {render_cards(ask)} free" if supply.needs_cards else "on one node"
+    where = "here" if supply.is_one_node and not supply.where else where + supply.where
+    if ask.cpus > supply.most_cpus:
+        return Reason("no_cpus", f"needs {render_cpus(ask.cpus)}, {_at_most(supply.most_cpus)} {where}")
+    memory = render_memory(ask.memory_mib)
+    if ask.memory_mib > supply.most_memory:
+        most = render_memory(supply.most_memory)
+        return Reason("no_memory", f"needs {memory} of memory, at most {most} are free {where}")
+    wanted = [render_cards(ask)] if supply.needs_cards else []
+    wanted += [render_cpus(ask.cpus), f"{memory} of memory"]
+    return Reason("no_memory", f"needs {render_list(wanted)}, no single node{supply.where} has them free together")
 
 
 def _at_most(free: int) -> str:
@@ -110,8 +118,8 @@ def _at_most(free: int) -> str:
 def _few_cards(ask: Ask, supply: Supply) -> Reason:
     needs = f"needs {render_cards(ask)}"
     if ask.shards:
-        return Reason("no_shards", f"{needs}, {_at_most(supply.most)} on one")
-    free = f"{supply.free} of {supply.total} {'is' if supply.free == 1 else 'are'} free"
+        return Reason("no_shards", f"{needs}, {_at_most(supply.most)} on one{supply.where}")
+    free = f"{supply.free} of {supply.total}{supply.where} {'is' if supply.free == 1 else 'are'} free"
     if supply.hosts == 1 or supply.free < ask.gpus:
         return Reason("no_gpus", f"{needs}, {free}")
     return Reason("no_gpus", f"{needs} on one node, at most {supply.most} are free on one ({free} in all)")

@@ -18,15 +18,17 @@ NO_CARDS: Taken = ((), None)
 class Want:
     """What one run needs, and for how long."""
 
-    __slots__ = ("cpus", "gpus", "lasts", "memory", "memory_floor", "models", "shards", "until")
+    __slots__ = ("cpus", "gpus", "lasts", "memory", "memory_floor", "models", "nodes", "regions", "shards", "until")
 
-    def __init__(self, ask: Ask, models: tuple[str, ...], limit: float) -> None:
+    def __init__(self, ask: Ask, models: tuple[str, ...], limit: float, regions: tuple[int, ...] = (0,)) -> None:
         self.gpus = ask.gpus
         self.shards = ask.shards
         self.cpus = ask.cpus
         self.memory = ask.memory_mib
         self.memory_floor = ask.memory_mib or _ANY_MEMORY
+        self.nodes = ask.nodes
         self.models = models
+        self.regions = regions  # where it may sit
         self.until = limit  # started now, it may hold its seat until then
         self.lasts = limit if limit < FAR else FAR
 
@@ -69,12 +71,13 @@ def _moment_and_order(step: Step) -> tuple[float, int]:
 class FreeNode:
     __slots__ = (
         "busy", "cards", "cpus", "endless_cpus", "endless_memory", "free", "homes", "lane", "memory", "name", "order",
-        "pins", "releases", "shares", "steps",
+        "pins", "region", "releases", "shares", "steps",
     )  # fmt: skip
 
-    def __init__(self, node: Node, order: int, cards: Cards) -> None:
+    def __init__(self, node: Node, order: int, cards: Cards, region: int = 0) -> None:
         self.name = node.name
         self.order = order
+        self.region = region
         self.cards = cards
         self.cpus = node.cpus
         self.memory = node.memory_mib
@@ -87,7 +90,7 @@ class FreeNode:
         self.pins: list[Pin] = []
         self.homes: list[dict[int, dict[int, FreeNode]]] = []  # the shelves where Fleet keeps it
         self.steps: list[Step] = []
-        self.lane: list[Step] = []  # the steps of all nodes with the same cards
+        self.lane: list[Step] = []  # the steps of all nodes of the region with the same cards
 
     def hold(self, seat: Seat, end: float) -> None:
         """Count a seat that is held already, even one that the node does not have (any more)."""

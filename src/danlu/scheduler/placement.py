@@ -2,14 +2,14 @@
 
 from collections.abc import Iterable, Iterator
 from datetime import datetime
-from functools import cached_property
 
-from danlu.domain.resources import Ask, Node, Seat
-from danlu.scheduler.capacity import Capacity, Cards, cards_of, fitting_models
+from danlu.domain.resources import Ask, Seat
+from danlu.scheduler.capacity import Capacity, Cards, cards_of, fitting_models, models_in
 from danlu.scheduler.free import FAR, NO_CARDS, FreeNode, Taken, Want
-from danlu.scheduler.snapshot import Holding
+from danlu.scheduler.scope import Regions, Scope
+from danlu.scheduler.snapshot import Holding, Snapshot
 
-_OVERDUE = 1.0  # a run past its limit is being stopped: its seat is expected in a second
+SOON = 1.0  # a run past its limit, or asked to give its seat back, is expected to end in a second
 _NO_CARDS_AT_ALL = -1
 
 Spot = tuple[FreeNode, Taken]
@@ -18,44 +18,74 @@ Spot = tuple[FreeNode, Taken]
 class Fleet:
     """The nodes that take jobs, kept by how many cards of a model and how many CPUs they have free."""
 
-    def __init__(self, nodes: tuple[Node, ...], holding: Iterable[Holding], now: datetime) -> None:
-        self.all_nodes = nodes
+    def __init__(self, snapshot: Snapshot) -> None:
+        self.all_nodes = snapshot.nodes
         self.nodes: dict[str, FreeNode] = {}
+        self._queues = snapshot.queues
+        self._scopes: dict[str, Scope | None] = {}
+        self._capacities: dict[str, Capacity] = {}
+        self._regions = Regions(snapshot.queues, [node.name for node in snapshot.nodes if node.accepts_jobs])
+        region_of = self._regions.of_node
         kinds: dict[Cards, None] = {}
-        for node in nodes:
+        for node in snapshot.nodes:
             if node.accepts_jobs:
                 cards = cards_of(node)
                 kinds[cards] = None
-                self.nodes[node.name] = FreeNode(node, len(self.nodes), cards)
+                self.nodes[node.name] = FreeNode(node, len(self.nodes), cards, region_of(node.name))
         self.kinds = tuple(kinds)
         self.models = tuple(dict.fromkeys([model for cards in kinds for model in cards.by_model]))
         self.most_cards = max([len(cards.model_of) for cards in kinds], default=0)
-        # (model, free cards of it) or (None, free cards at all) -> free CPUs -> nodes
-        self._shelves: dict[tuple[str | None, int], dict[int, dict[int, FreeNode]]] = {}
-        # (model, free shards) -> shared cards
-        self._shared: dict[tuple[str, int], dict[tuple[int, int], FreeNode]] = {}
-        self._hold(holding, now)
+        count = self._regions.count
+        # in each region: (model, free cards of it) or (None, free cards at all) -> free CPUs -> nodes
+        self._shelves: list[dict[tuple[str | None, int], dict[int, dict[int, FreeNode]]]] = [{} for _ in range(count)]
+        # in each region: (model, free shards) -> shared cards
+        self._shared: list[dict[tuple[str, int], dict[tuple[int, int], FreeNode]]] = [{} for _ in range(count)]
+        self._hold(snapshot.holding, snapshot.now)
         self._mixed = [free for free in self.nodes.values() if len(free.free) > 1]
         for free in self.nodes.values():
             self._shelve(free)
             for index in free.shares:
                 self._shelve_shared(free, index)
 
-    @cached_property
-    def capacity(self) -> Capacity:
-        """What the nodes that take jobs could hold if they were empty."""
-        return Capacity(node for node in self.all_nodes if node.accepts_jobs)
+    def scope(self, queue: str) -> Scope | None:
+        """What an entry of this queue (empty: of none) may use; None if there is no such queue."""
+        if queue not in self._scopes:
+            self._scopes[queue] = self._find_scope(queue)
+        return self._scopes[queue]
 
-    def want(self, ask: Ask, limit: float) -> Want:
-        return Want(ask, fitting_models(self.models, ask.gpu_model), limit)
+    def _find_scope(self, name: str) -> Scope | None:
+        if name and name not in self._queues:
+            return None
+        queue = self._queues[name] if name else None
+        return Scope(queue, self._regions.of_queue(queue), models_in(self.models, queue))
+
+    def capacity(self, scope: Scope) -> Capacity:
+        """What the nodes that take jobs could hold if they were empty."""
+        capacity = self._capacities.get(scope.name)
+        if capacity is None:
+            nodes = [node for node in self.all_nodes if node.accepts_jobs]
+            capacity = self._capacities[scope.name] = Capacity(nodes, scope.queue)
+        return capacity
+
+    def want(self, ask: Ask, limit: float, scope: Scope) -> Want:
+        return Want(ask, fitting_models(scope.models, ask.gpu_model), limit, scope.regions)
+
+    def nodes_in(self, scope: Scope) -> list[FreeNode]:
+        if scope.queue is None or not scope.queue.nodes:
+            return list(self.nodes.values())
+        return [node for node in self.nodes.values() if node.region in scope.regions]
 
     def _hold(self, holding: Iterable[Holding], now: datetime) -> None:
         nodes = self.nodes
         for held in holding:
+            end = end_of(held, now)
             node = nodes.get(held.seat.node)
             if node is not None:
-                end = FAR if held.ends_at is None else max((held.ends_at - now).total_seconds(), _OVERDUE)
                 node.hold(held.seat, end)
+            for seat in held.more:
+                node = nodes.get(seat.node)
+                if node is not None:
+                    node.hold(seat, end)
 
     def _shelve(self, node: FreeNode) -> None:
         node.homes = homes = []
@@ -63,7 +93,7 @@ class Fleet:
         if cpus < 1:  # every job needs a CPU
             return
         total = 0 if node.free else _NO_CARDS_AT_ALL
-        shelves = self._shelves
+        shelves = self._shelves[node.region]
         for model, free in node.free.items():
             if free:
                 total += len(free)
@@ -84,14 +114,15 @@ class Fleet:
     def _shelve_shared(self, node: FreeNode, index: int) -> None:
         room = node.shard_room(index)
         if room > 0:
-            self._shared.setdefault((node.cards.model_of[index], room), {})[node.order, index] = node
+            self._shared[node.region].setdefault((node.cards.model_of[index], room), {})[node.order, index] = node
 
     def _unshelve_shared(self, node: FreeNode, index: int) -> None:
         key = (node.cards.model_of[index], node.shard_room(index))
-        cards = self._shared[key]
+        shared = self._shared[node.region]
+        cards = shared[key]
         del cards[node.order, index]
         if not cards:
-            del self._shared[key]
+            del shared[key]
 
     def take(self, spot: Spot, want: Want) -> Seat:
         """Give the spot away."""
@@ -109,78 +140,107 @@ class Fleet:
 
     def find(self, want: Want) -> Spot | None:
         """The best fit for a run that starts now and delays no promised seat."""
+        return next(self._spots(want), None)
+
+    def find_all(self, want: Want) -> tuple[Spot, ...]:
+        """The best fits on as many nodes as are wanted, or none at all."""
+        if want.nodes == 1:
+            spot = next(self._spots(want), None)
+            return (spot,) if spot else ()
+        found: dict[int, Spot] = {}
+        for spot in self._spots(want):
+            found.setdefault(spot[0].order, spot)
+            if len(found) == want.nodes:
+                return tuple(found.values())
+        return ()
+
+    def _spots(self, want: Want) -> Iterator[Spot]:
+        """Where it fits now, the best first; a node may come more than once."""
         if want.gpus:
-            return self._find_whole(want)
+            return self._whole_spots(want)
         if want.shards:
-            return self._find_shared(want) or self._find_fresh(want)
-        for node in self._candidates((None,), _NO_CARDS_AT_ALL, want):
-            if not node.pins or node.seat_between(want, 0.0, want.until):
-                return node, NO_CARDS
-        return None
+            return self._shard_spots(want)
+        return self._plain_spots(want)
 
     def _candidates(self, models: tuple[str | None, ...], least: int, want: Want) -> Iterator[FreeNode]:
         """Nodes with at least so many free cards of one of the models, the tightest first."""
-        shelves, cpus, memory = self._shelves, want.cpus, want.memory_floor
+        regions = [self._shelves[region] for region in want.regions]
+        cpus, memory = want.cpus, want.memory_floor
         for count in range(least, self.most_cards + 1):
             for model in models:
-                by_cpus = shelves.get((model, count))
-                if by_cpus:
-                    for free_cpus in sorted(by_cpus):
-                        if free_cpus >= cpus:
-                            for node in by_cpus[free_cpus].values():
-                                if node.memory >= memory:
-                                    yield node
+                for shelves in regions:
+                    by_cpus = shelves.get((model, count))
+                    if by_cpus:
+                        for free_cpus in sorted(by_cpus):
+                            if free_cpus >= cpus:
+                                for node in by_cpus[free_cpus].values():
+                                    if node.memory >= memory:
+                                        yield node
 
-    def _find_whole(self, want: Want) -> Spot | None:
+    def _plain_spots(self, want: Want) -> Iterator[Spot]:
+        for node in self._candidates((None,), _NO_CARDS_AT_ALL, want):
+            if not node.pins or node.seat_between(want, 0.0, want.until):
+                yield node, NO_CARDS
+
+    def _whole_spots(self, want: Want) -> Iterator[Spot]:
         gpus, memory = want.gpus, want.memory_floor
         several = len(want.models) > 1
         for node in self._candidates(want.models, gpus, want):
             if node.pins or several:
                 taken = node.seat_between(want, 0.0, want.until) if node.pins else _one_model(node, want)
                 if taken:
-                    return node, taken
+                    yield node, taken
             else:
-                return node, (tuple(node.free[want.models[0]][:gpus]), None)
+                yield node, (tuple(node.free[want.models[0]][:gpus]), None)
         for node in self._mixed if several else ():
+            if node.region not in want.regions:
+                continue
             if node.memory >= memory and node.cpus >= want.cpus and node.free_cards(want.models) >= gpus:
                 taken = node.seat_between(want, 0.0, want.until)
                 if taken:
-                    return node, taken
-        return None
+                    yield node, taken
 
-    def _find_shared(self, want: Want) -> Spot | None:
-        """A card that others share already: the fullest with room."""
+    def _shard_spots(self, want: Want) -> Iterator[Spot]:
+        """A card that others share already, the fullest with room first; then one that nobody uses yet, on the node
+        with the fewest of them."""
         models = want.models
-        rooms = sorted({room for model, room in self._shared if room >= want.shards and model in models})
-        for room in rooms:
+        regions = [self._shared[region] for region in want.regions]
+        rooms = {room for shared in regions for model, room in shared if room >= want.shards and model in models}
+        for room in sorted(rooms):
             for model in models:
-                for (_, index), node in self._shared.get((model, room), {}).items():
-                    if node.cpus < want.cpus or node.memory < want.memory_floor:
-                        continue
-                    taken = node.seat_between(want, 0.0, want.until) if node.pins else ((), index)
-                    if taken:
-                        return node, taken
-        return None
-
-    def _find_fresh(self, want: Want) -> Spot | None:
-        """A card that nobody uses yet, on the node with the fewest of them."""
-        for node in self._candidates(want.models, 1, want):
+                for shared in regions:
+                    for (_, index), node in shared.get((model, room), {}).items():
+                        if node.cpus < want.cpus or node.memory < want.memory_floor:
+                            continue
+                        taken = node.seat_between(want, 0.0, want.until) if node.pins else ((), index)
+                        if taken:
+                            yield node, taken
+        for node in self._candidates(models, 1, want):
             taken = node.seat_between(want, 0.0, want.until)
             if taken:
-                return node, taken
-        return None
+                yield node, taken
 
     def lacks_cards(self, want: Want) -> bool:
         """Is there no node with enough free cards, whatever its CPUs and memory?"""
         if not want.gpus and not want.shards:
             return False
-        shelves = self._shelves
         counts = range(want.gpus or 1, self.most_cards + 1)
-        if any(shelves.get((model, count)) for count in counts for model in want.models):
-            return False
+        for region in want.regions:
+            shelves = self._shelves[region]
+            if any(shelves.get((model, count)) for count in counts for model in want.models):
+                return False
         if want.shards:
-            return not any(room >= want.shards and model in want.models for model, room in self._shared)
-        return not any(node.free_cards(want.models) >= want.gpus for node in self._mixed)
+            shared = [key for region in want.regions for key in self._shared[region]]
+            return not any(room >= want.shards and model in want.models for model, room in shared)
+        mixed = [node for node in self._mixed if node.region in want.regions]
+        return not any(node.free_cards(want.models) >= want.gpus for node in mixed)
+
+
+def end_of(held: Holding, now: datetime) -> float:
+    """When a run ends, in seconds from now."""
+    if held.ends_at is None:
+        return SOON if held.is_stopping else FAR
+    return max((held.ends_at - now).total_seconds(), SOON)
 
 
 def _one_model(node: FreeNode, want: Want) -> Taken:

@@ -15,15 +15,16 @@ from danlu.scheduler.snapshot import Plan, Snapshot, Start, Wait, Waiting
 
 __all__ = ["fits_ever", "plan", "seat_now"]
 
-# (gpus, shards, model) -> asks that found no room: cpus, memory, seconds
-Misfits = dict[tuple[int, int, str | None], list[tuple[int, int, float]]]
+# (queue, nodes, gpus, shards, model) -> asks that found no room: cpus, memory, seconds
+Shape = tuple[str, int, int, int, str | None]
+Misfits = dict[Shape, list[tuple[int, int, float]]]
 _EVERYTHING = (0, 0, 0.0)
-_HOPELESS = {"never_fits", "closed"}
+_HOPELESS = {"never_fits", "closed", "no_queue"}
 
 
 def plan(snapshot: Snapshot) -> Plan:
     """Decide who starts where, and why the others wait. The same snapshot gives the same plan."""
-    fleet = Fleet(snapshot.nodes, snapshot.holding, snapshot.now)
+    fleet = Fleet(snapshot)
     book = Book(fleet)
     starts: list[Start] = []
     left: dict[str, Waiting] = {}
@@ -36,7 +37,8 @@ def plan(snapshot: Snapshot) -> Plan:
             ask = waiting.ask
             until = NEVER if waiting.time_limit is None else waiting.time_limit.total_seconds()
             # Room only shrinks during a plan: what asks for no less than one that found none finds none.
-            for cpus, memory, seconds in misfits.get((ask.gpus, ask.shards, ask.gpu_model), ()):
+            shape = (waiting.queue, ask.nodes, ask.gpus, ask.shards, ask.gpu_model)
+            for cpus, memory, seconds in misfits.get(shape, ()):
                 if ask.cpus >= cpus and ask.memory_mib >= memory and until >= seconds:
                     break
             else:
@@ -65,7 +67,12 @@ def seat_now(snapshot: Snapshot, waiting: Waiting) -> Seat | Wait:
 def _start(waiting: Waiting, until: float, fleet: Fleet, book: Book, misfits: Misfits, starts: list[Start]) -> int:
     """Start as many of an entry as may and can; return how many."""
     ask, key = waiting.ask, waiting.key
-    want = fleet.want(ask, until)
+    shape = (waiting.queue, ask.nodes, ask.gpus, ask.shards, ask.gpu_model)
+    scope = fleet.scope(waiting.queue)
+    if scope is None:
+        misfits[shape] = [_EVERYTHING]
+        return 0
+    want = fleet.want(ask, until, scope)
     most = min(waiting.count, waiting.may_start)
     for begun in range(most):
         spot = fleet.find(want)
@@ -73,10 +80,9 @@ def _start(waiting: Waiting, until: float, fleet: Fleet, book: Book, misfits: Mi
             book.settle()
             spot = fleet.find(want)
         if spot is None:
-            cards = (ask.gpus, ask.shards, ask.gpu_model)
             misfit = _EVERYTHING if fleet.lacks_cards(want) else (ask.cpus, ask.memory_mib, until)
-            misfits[cards] = [other for other in misfits.get(cards, ()) if not _asks_no_less(other, misfit)]
-            misfits[cards].append(misfit)
+            misfits[shape] = [other for other in misfits.get(shape, ()) if not _asks_no_less(other, misfit)]
+            misfits[shape].append(misfit)
             return begun
         starts.append(Start(key, fleet.take(spot, want)))
     return most

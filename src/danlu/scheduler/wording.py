@@ -30,3 +30,9 @@ def render_cards(ask: Ask) -> str:
 
 def render_list(words: Sequence[str]) -> str:
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
+
+
+def render_nodes(ask: Ask) -> str:
+    """`4 nodes with 2 GPUs each`; what a node must have besides is said only where there are no cards."""
+    each = render_cards(ask) if ask.gpus or ask.shards else render_cpus(ask.cpus)
+    return f"{ask.nodes} nodes with {each} each"
