@@ -47,6 +47,7 @@ async def test_one_question_for_many_runs(rig: Any) -> None:
     await rig.engine.start([*launches, asleep])
     for launch in launches:
         await rig.ended(launch.handle)
+    await rig.observe(asleep.handle)  # that it has begun may be told later than that others have ended
     unknown = rig.engine.handle(RunId("unknown.1"))
     seen = await rig.engine.observe([*(launch.handle for launch in launches), asleep.handle, unknown])
     assert {seen[launch.handle].state for launch in launches} == {RunState.ENDED}

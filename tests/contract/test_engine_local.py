@@ -301,7 +301,7 @@ async def test_what_is_missing_is_said_and_logged(rig: LocalRig) -> None:
 
 @local
 async def test_a_log_that_cannot_be_written_is_said(rig: LocalRig) -> None:
-    handle = await rig.start("unlogged.1", "true", log_path=str(rig.folder / "no" / "folder" / "log"))
+    handle = await rig.start("unlogged.1", "true", log_path="/dev/null/folder/log")
     end = await rig.ended(handle)
     assert end.ending is Ending.NOT_STARTED
     assert end.reason is not None

@@ -14,6 +14,7 @@ from danlu.places import make_private
 
 START_WITHIN_SECONDS = 15.0
 ANSWER_WITHIN_SECONDS = 60.0
+PUT_OFF_SECONDS = 0.05
 MAX_LOG_BYTES = 1 << 20
 # Started by its code and not by -m: no site packages to look through, and no PYTHON variable changes it.
 _PROGRAM = "import sys; sys.path.insert(0, sys.argv.pop(1)); from danlu.engines.keeper import main; sys.exit(main())"
@@ -36,6 +37,8 @@ class KeeperLink:
         self._wire: _Wire | None = None
         self._answers: dict[int, asyncio.Future[None]] = {}
         self._number = 0
+        self._put_off: list[bytes] = []
+        self._put_off_timer: asyncio.TimerHandle | None = None
         self._started_pids: set[int] = set()
         self._reconnecting: asyncio.Task[None] | None = None
         self._is_closed = True
@@ -60,6 +63,7 @@ class KeeperLink:
         self._is_closed = True
         if self._reconnecting:
             self._reconnecting.cancel()
+        self._send_put_off()
         if self._wire:
             self._wire.close()
         self._drop("the engine was closed")
@@ -69,7 +73,27 @@ class KeeperLink:
         self.check_up()
         assert self._wire
         if messages:
-            self._wire.write(b"".join(map(render_line, messages)))
+            self._wire.write(self._put_off_lines() + b"".join(map(render_line, messages)))
+
+    def tell_later(self, messages: list[dict[str, Any]]) -> None:
+        """Send with the next message, or soon: nobody's waiting depends on it."""
+        self.check_up()
+        self._put_off += map(render_line, messages)
+        if self._put_off and self._put_off_timer is None:
+            self._put_off_timer = asyncio.get_running_loop().call_later(PUT_OFF_SECONDS, self._send_put_off)
+
+    def _send_put_off(self) -> None:
+        lines = self._put_off_lines()
+        if self._wire:
+            self._wire.write(lines)
+
+    def _put_off_lines(self) -> bytes:
+        if self._put_off_timer is not None:
+            self._put_off_timer.cancel()
+            self._put_off_timer = None
+        lines = b"".join(self._put_off)
+        self._put_off.clear()
+        return lines
 
     async def ask(self, messages: list[dict[str, Any]]) -> None:
         """Send, and wait until the keeper has done it all."""
@@ -81,7 +105,7 @@ class KeeperLink:
             self._answers[self._number] = asyncio.get_running_loop().create_future()
             waits.append(self._answers[self._number])
             lines.append(render_line({**message, "number": self._number}))
-        self._wire.write(b"".join(lines))
+        self._wire.write(self._put_off_lines() + b"".join(lines))
         try:
             async with asyncio.timeout(ANSWER_WITHIN_SECONDS):
                 for wait in waits:
@@ -168,6 +192,7 @@ class KeeperLink:
 
     def _drop(self, why: str) -> None:
         self._wire = None
+        self._put_off_lines()  # a keeper that was away tells again what it remembers
         answers, self._answers = self._answers, {}
         for wait in answers.values():
             if not wait.done():

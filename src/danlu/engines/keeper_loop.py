@@ -19,6 +19,9 @@ from danlu.engines.wire import PROTOCOL, parse_handle, parse_line, render_line
 SYNC_AFTER_SECONDS = 0.2
 RETRY_AFTER_SECONDS = 1.0
 EXIT_TOLD_WITHIN_SECONDS = 10.0
+# That a run has begun is told this much later: a short one is over by then, and both sides are spared a message.
+# Who follows it sees its log at once all the same.
+BEGUN_TOLD_WITHIN_SECONDS = 0.005
 # Whoever started this keeper is about to connect.
 FIRST_LINGER_SECONDS = 5.0
 
@@ -49,6 +52,7 @@ class Keeper:
         self._idle_since: float | None = None
         self._sync_at: float | None = None
         self._retry_at: float | None = None
+        self._tell_begun_at: float | None = None
         supervisor.on_shell_exit = self._shell_exited
         self.watch(listener.fileno(), self._accept)
 
@@ -97,7 +101,7 @@ class Keeper:
 
     def _timeout(self) -> float | None:
         now = time.monotonic()
-        times = [at - now for at in (self._sync_at, self._retry_at) if at is not None]
+        times = [at - now for at in (self._sync_at, self._retry_at, self._tell_begun_at) if at is not None]
         if self._idle_since is not None:
             times.append(self._idle_since + self._linger - now)
         if (next_timer := self._supervisor.seconds_to_next()) is not None:
@@ -108,10 +112,8 @@ class Keeper:
         """Write down, then tell, then sync: the server works while the disk does."""
         journal, now = self._supervisor.journal, time.monotonic()
         is_written = journal.write()
-        if changed := self._supervisor.changed:
-            if self._server:
-                self._server.outgoing += render_line({"runs": [run.view() for run in changed.values()]})
-            changed.clear()
+        if self._supervisor.changed:
+            self._tell_due_changes(now)
         for connection in [c for c in self._connections.values() if c.outgoing]:
             self._send(connection)
         if not is_written or self._supervisor.groups.leaving:
@@ -234,11 +236,27 @@ class Keeper:
             self._tell_changes()
             connection.outgoing += render_line({"done": message["number"]})
 
+    def _tell_due_changes(self, now: float) -> None:
+        """Ends at once, beginnings a little later."""
+        if self._server and (self._tell_begun_at is None or self._tell_begun_at > now):
+            changed = self._supervisor.changed
+            over = [run for run in changed.values() if run.end]
+            if len(over) < len(changed):
+                self._tell_begun_at = self._tell_begun_at or now + BEGUN_TOLD_WITHIN_SECONDS
+                self._tell(over)
+                return
+        self._tell_changes()
+
     def _tell_changes(self) -> None:
-        """What an answer is about goes before the answer."""
-        if self._server and (changed := self._supervisor.changed):
-            self._server.outgoing += render_line({"runs": [run.view() for run in changed.values()]})
-            changed.clear()
+        """All of them: what an answer is about goes before the answer."""
+        self._tell_begun_at = None
+        self._tell(list(self._supervisor.changed.values()))
+
+    def _tell(self, runs: list[Run]) -> None:
+        if runs and self._server:
+            self._server.outgoing += render_line({"runs": [run.view() for run in runs]})
+        for run in runs:
+            del self._supervisor.changed[run.handle]
 
     def _hello(self, connection: Connection, message: dict[str, Any]) -> None:
         is_understood = message.get("protocol") == PROTOCOL

@@ -93,7 +93,7 @@ class LocalEngine:
 
     async def forget(self, handles: Collection[Handle]) -> None:
         gone = list(handles)
-        self._link.tell([{"do": "forget", "handles": gone}])
+        self._link.tell_later([{"do": "forget", "handles": gone}])
         for handle in gone:
             if (seen := self._seen.get(handle)) and seen.state is RunState.ENDED:
                 del self._seen[handle]

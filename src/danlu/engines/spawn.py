@@ -54,9 +54,14 @@ def enter_folder(folder: str) -> None:
 
 
 def open_log(path: str) -> int:
+    """Open a run's log for writing; its folder is made where it is missing."""
     flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOCTTY
     try:
-        return os.open(path, flags, 0o600)
+        try:
+            return os.open(path, flags, 0o600)
+        except FileNotFoundError:
+            os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+            return os.open(path, flags, 0o600)
     except (OSError, ValueError) as error:
         raise CannotStart(f"the log cannot be written: {shown(path)} ({describe(error)})") from None
 

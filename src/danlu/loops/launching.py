@@ -28,6 +28,10 @@ class Launcher:
         self.shards_per_gpu = shards_per_gpu
         self.grace = grace
         self._environs: dict[str, Mapping[str, str]] = {}
+        try:
+            self._own_login = _login_variables(pwd.getpwuid(os.getuid()))
+        except KeyError:
+            self._own_login = {}
 
     async def __call__(self, job: Job) -> Launch:
         assert job.seat is not None
@@ -71,20 +75,25 @@ class Launcher:
     def _make_log(self, job: Job, path: str) -> None:
         """For somebody who follows already there is an empty log to watch from the start. Nobody else waits for it:
         making a file while the disk commits is slow. Where it cannot be made, the run will say so."""
-        with contextlib.suppress(OSError):
-            os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
-            if self.book.live.is_watched(job.id):
+        if self.book.live.is_watched(job.id):
+            with contextlib.suppress(OSError):
+                os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
                 os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600))
 
-    def _login(self, user: str) -> dict[str, str]:
+    def _login(self, user: str) -> Mapping[str, str]:
+        if not self.as_submitter:
+            return self._own_login
         try:
-            entry = pwd.getpwnam(user) if self.as_submitter else pwd.getpwuid(os.getuid())
+            return _login_variables(pwd.getpwnam(user))
         except KeyError:
             return {}
-        return {"HOME": entry.pw_dir, "USER": entry.pw_name, "LOGNAME": entry.pw_name, "SHELL": entry.pw_shell}
 
     def _owner(self, user: str) -> tuple[int, int] | None:
         if not self.as_submitter:
             return None
         entry = pwd.getpwnam(user)
         return entry.pw_uid, entry.pw_gid
+
+
+def _login_variables(entry: pwd.struct_passwd) -> dict[str, str]:
+    return {"HOME": entry.pw_dir, "USER": entry.pw_name, "LOGNAME": entry.pw_name, "SHELL": entry.pw_shell}

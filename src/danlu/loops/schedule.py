@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 from danlu.actions.planning import Outlook
 from danlu.domain.job import Job, JobState, Reason
@@ -23,9 +23,7 @@ log = logging.getLogger(__name__)
 # Only after trouble, or to meet a moment that nothing announces; work itself is announced.
 RETRY_S = 1.0
 LOOK_ANYWAY_S = 30.0
-# That a run has begun waits this long for something else to share its commit: a short run is over by then,
-# and who follows it sees its log at once all the same.
-RUNNING_MAY_WAIT_S = 0.005
+LOOK_ANYWAY = timedelta(seconds=LOOK_ANYWAY_S / 2)
 
 
 class Schedule:
@@ -37,19 +35,19 @@ class Schedule:
         self.teller = teller
         self.outlook = Outlook()
         self.trouble: DanluError | None = None  # why nothing moves, for who asks
-        self._running_timer: asyncio.TimerHandle | None = None
-        self._is_due = False
+        self._planned_moves = -1  # of the live jobs, when the last plan had been carried out
+        self._planned_at = datetime.min.replace(tzinfo=UTC)
 
     async def run(self) -> None:
         """Tick whenever something changed, for ever."""
         changed = self.book.changed
-        is_first = True
+        was_away = True
         while True:
             changed.clear()
             try:
-                if is_first:
+                if was_away:
                     await self.teller.forget_the_written()
-                    is_first = False
+                    was_away = False
                 await self.tick(datetime.now(UTC))
                 self.trouble = None
                 pause = LOOK_ANYWAY_S
@@ -61,6 +59,7 @@ class Schedule:
                     log.warning("%s", error.text)
                 self.trouble = error
                 self.teller.engine_was_away()
+                was_away = True
                 pause = RETRY_S
             except Exception:
                 log.exception("a scheduling tick failed; it is tried again")
@@ -79,12 +78,17 @@ class Schedule:
         over = {job.id: job for job in settled if not job.state.holds_seat}
         # Who goes back to the queue keeps its place there: nobody starts before it is in it.
         is_any_retried = any(job.state is JobState.QUEUED for job in over.values())
-        starting = [] if is_any_retried else self._plan(list(over.values()), now)
-        if over or starting or self._is_running_due(settled):
+        is_planned = not over and self._is_planned(now)
+        starting = [] if is_any_retried or is_planned else self._plan(list(over.values()), now)
+        planned_moves, self._planned_moves = live.moves, -1
+        if changes := [*settled, *starting]:
             # While the disk works, the launches are made ready; they are told after it has.
-            writing = self.book.update([*settled, *starting], past)
+            writing = self.book.update(changes, past, is_planned=not is_any_retried)
             _, launches = await asyncio.gather(writing, teller.launches(starting))
+            planned_moves += len(changes)
             await teller.start(launches)
+        if not is_any_retried:
+            self._planned_moves = planned_moves
         unstarted = [job for job in held if job.id not in over and _is_unstarted(job, seen)]
         await teller.start(await teller.launches(unstarted))
         teller.start_snapshots([*starting, *unstarted])
@@ -92,9 +96,14 @@ class Schedule:
         await teller.stop_the_asked()
         await release_dependents(self.book, now)
 
+    def _is_planned(self, now: datetime) -> bool:
+        """Nothing has changed since the last plan but what it brought about itself."""
+        return self.book.live.moves == self._planned_moves and abs(now - self._planned_at) < LOOK_ANYWAY
+
     def _plan(self, over: Sequence[Job], now: datetime) -> list[Job]:
         """The jobs that start now, with their seats and the names by which the engine will know them."""
         live = self.book.live
+        self._planned_at = now
         made = self.outlook.plan = plan(self.outlook.snapshot(live, self.nodes, now, ended=over))
         counts: dict[str, int] = {}
         for start in made.starts:
@@ -106,20 +115,6 @@ class Schedule:
         handle = self.teller.engine.handle(job.run_id)
         why = Reason("starting", "is being started")
         return job.moved(JobState.STARTING, why=why, at=now, seat=seat, handle=handle)
-
-    def _is_running_due(self, running: Sequence[Job]) -> bool:
-        """The timer itself says so: it may ring a little early, and by the clock nobody would look again."""
-        is_due = self._is_due and bool(running)
-        if self._running_timer and (is_due or not running):
-            self._running_timer.cancel()
-            self._running_timer, self._is_due = None, False
-        elif running and self._running_timer is None:
-            self._running_timer = asyncio.get_running_loop().call_later(RUNNING_MAY_WAIT_S, self._fall_due)
-        return is_due
-
-    def _fall_due(self) -> None:
-        self._is_due = True
-        self.book.changed.set()
 
 
 def _settle(held: Sequence[Job], seen: Mapping[Handle, Observation], now: datetime) -> tuple[list[Job], list[PastRun]]:

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 
 from danlu.domain.job import Job, JobId
+from danlu.domain.ledger import Charge
 from danlu.errors import Conflict
 from danlu.store.base import PastRun, Store
 from danlu.store.live import Live
@@ -27,15 +28,24 @@ class Book:
         self.changed.set()
         return stored
 
-    async def update(self, jobs: Sequence[Job], past: Sequence[PastRun] = ()) -> None:
+    async def update(
+        self,
+        jobs: Sequence[Job],
+        past: Sequence[PastRun] = (),
+        charges: Sequence[Charge] = (),
+        *,
+        is_planned: bool = False,
+    ) -> None:
+        """`is_planned`: whoever schedules has thought of all that follows from it."""
         try:
-            await self.store.update(jobs, past)
+            await self.store.update(jobs, past, charges)
         except Conflict:
             await self._look_again(jobs)
             raise
         self.live.apply(jobs)
         self.awaited_ends += [job for job in jobs if job.state.is_ended and self._is_awaited(job)]
-        self.changed.set()
+        if not is_planned:
+            self.changed.set()
 
     def _is_awaited(self, job: Job) -> bool:
         return bool(self.live.dependents(job.id) or (job.array_id and self.live.dependents(job.array_id)))

@@ -96,6 +96,7 @@ class Live:
         self._counts = dict.fromkeys((state for state in JobState if state in ACTIVE), 0)
         self._watchers: dict[str, dict[asyncio.Future[Job], None]] = {}
         self._stamp = 0
+        self.moves = 0  # how many changes were applied since the beginning
         self.apply(jobs)
 
     def apply(self, jobs: Iterable[Job]) -> None:
@@ -104,6 +105,7 @@ class Live:
             known = self._jobs.get(job.id)
             if known is not None and known.version >= job.version:
                 continue
+            self.moves += 1
             if known is not None and known.state.holds_seat is job.state.holds_seat and not job.state.is_ended:
                 self._stay(known, job)
             else:
