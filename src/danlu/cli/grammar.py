@@ -196,6 +196,28 @@ COMMANDS = (
     Command("token list", "server:token_list", "server", "who has tokens", (JSON,)),
     Command("token revoke", "server:token_revoke", "server", "make a token useless", words="ID"),
     Command(
+        "simulate", "simulate:simulate", "server", "replay a trace of jobs under a configuration: try a policy first",
+        (
+            Option("--config", metavar="FILE", help="settings in TOML: the machines, queues and policy to try"),
+            Option("--people", metavar="FILE", help="teams, quotas and boosts in TOML: examples/people.toml"),
+            Option("--step", metavar="DURATION", help="plan only every so often, as a loaded server would: 30s"),
+            Option(
+                "--preempted", metavar="HOW", choices=("resume", "restart"),
+                help="resume: who is stopped goes on where it was (as if nothing is said); restart: begins again",
+            ),
+            Option("--jobs-csv", metavar="FILE", help="write a line for each job: its start, end and waiting time"),
+            Option("--make-trace", metavar="N", kind="count", help="replay nothing: print an invented trace of N jobs"),
+            Option("--seed", metavar="N", kind="count", help="of the invented trace; the same number, the same trace"),
+            Option("--load", metavar="PERCENT", kind="count", help="how busy it keeps the cards; 85 unless given"),
+            JSON,
+        ),
+        words="TRACE.csv", words_min=0,
+        examples=(
+            "danlu simulate trace.csv --config danlu.toml --people people.toml",
+            "danlu simulate --make-trace 5000 --seed 1 --config danlu.toml > trace.csv",
+        ),
+    ),
+    Command(
         "completion", "complete:script", "other", "a script that completes danlu's words: bash, zsh or fish",
         words="SHELL", examples=('eval "$(danlu completion bash)"',),
     ),
