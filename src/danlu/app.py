@@ -16,12 +16,15 @@ from datetime import UTC, datetime
 import uvloop
 
 from danlu import __version__, boot, places
+from danlu.actions.accounts import has_admin
 from danlu.actions.jobs import Rules
+from danlu.actions.office import Office, PeopleRules
 from danlu.api.desk import Desk
 from danlu.api.peers import make_server
 from danlu.api.server import make_app
 from danlu.cluster import nodes_of, queues_of
 from danlu.config import Settings
+from danlu.domain.quota import parse_quota
 from danlu.domain.resources import Node
 from danlu.engines.local import LocalEngine
 from danlu.engines.logfiles import LogFiles
@@ -32,6 +35,7 @@ from danlu.loops.schedule import Schedule
 from danlu.loops.telling import Teller
 from danlu.monitor.machine import read_node
 from danlu.store.book import Book
+from danlu.store.roster import Roster
 from danlu.store.sql import SqlStore
 
 log = logging.getLogger("danlu")
@@ -90,7 +94,7 @@ async def serve(settings: Settings, place: boot.Place, store: SqlStore, ready: b
                 raise Unreachable("the server could not listen", f"see {place.state_dir}/server.log")
         gc.freeze()
         log.info("danlu %s serves %s", __version__, ", ".join(desk.addresses))
-        ready.reached(", ".join(desk.addresses), boot.told_of(place, settings))
+        ready.reached(", ".join(desk.addresses), boot.told_of(place, settings) + _first_admin(place, desk))
         await stopping.wait()
         log.info("stopping; jobs go on")
         for server, _ in servers:
@@ -111,6 +115,8 @@ async def rooms(settings: Settings, place: boot.Place, store: SqlStore, stopping
     async with contextlib.AsyncExitStack() as stack:
         book = Book(store, await store.open())
         stack.push_async_callback(store.close)
+        roster = Roster(store, await store.people(), book.changed.set)
+        office = Office(roster, store, _people_rules(settings))
         await engine.open(book.changed.set)
         stack.push_async_callback(engine.close)
         files = LogFiles()
@@ -138,6 +144,8 @@ async def rooms(settings: Settings, place: boot.Place, store: SqlStore, stopping
                 place.pretends,
                 looks_at_folders=engine_settings.run_as != "submitter",
             ),
+            roster=roster,
+            office=office,
             state_dir=place.state_dir,
             addresses=place.addresses(tls=bool(settings.server.tls_cert)),
             trouble=lambda: schedule.trouble,
@@ -159,6 +167,31 @@ def _nodes(settings: Settings, place: boot.Place) -> tuple[Node, ...]:
         memory_mib=settings.memory_mib,
     )
     return (node,)
+
+
+def _people_rules(settings: Settings) -> PeopleRules:
+    people = settings.people
+    return PeopleRules(
+        leaders_open=people.opens == "leader",
+        leads_see_all=people.leaders_see_all,
+        needs_account=people.unix_users == "accounts",
+        login_days=people.login_days,
+        default_quota=parse_quota(people.default_quota.split()) if people.default_quota else None,
+        home=people.home,
+        team_folder=people.team_folder,
+        as_submitter=settings.engine.run_as == "submitter",
+    )
+
+
+def _first_admin(place: boot.Place, desk: Desk) -> str:
+    """How a shared installation gets its first administrator; nothing once there is one."""
+    if place.home or has_admin(desk.office):
+        return ""
+    server = boot.reachable(place, desk.addresses[-1])
+    return (
+        "There is no administrator's account yet. This makes one, once, as long as this server runs:\n"
+        f"  danlu login --server {server} --first {desk.office.first.new_code()} --user NAME\n"
+    )
 
 
 async def _ended(task: "asyncio.Task[None]") -> None:

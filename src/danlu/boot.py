@@ -240,6 +240,14 @@ def split_address(listen: str) -> tuple[str, int]:
     return host.strip("[]") or "0.0.0.0", int(port)
 
 
+def reachable(place: Place, address: str) -> str:
+    """The address as a person would type it: one does not connect to `every interface`."""
+    host, port = split_address(place.listen)
+    if host not in ("0.0.0.0", "::"):
+        return address
+    return f"{address.partition('://')[0]}://{socket.getfqdn()}:{port}"
+
+
 def log_to(state_dir: str | None) -> None:
     """To the state folder for a detached server, to the terminal for one in the foreground."""
     handler: logging.Handler = logging.StreamHandler()

@@ -8,6 +8,7 @@ DanluError
     Unauthorized   no valid token                                       exit 3, HTTP 401
     Forbidden      not yours                                            exit 3, HTTP 403
     TooBig         no machine here could ever run it                    exit 3, HTTP 409
+    TooMany        too often in a short time: wait                      exit 3, HTTP 429
   Conflict         somebody else changed it meanwhile (retried inside)  exit 4, HTTP 409
   Unreachable      something that must answer does not                  exit 4, HTTP 503
     ServerDown     the Danlu server
@@ -63,6 +64,15 @@ class Forbidden(Refused):
 
 class TooBig(Refused):
     code = "too_big"
+
+
+class TooMany(Refused):
+    code = "too_many"
+    status = 429
+
+    def __init__(self, text: str, hint: str = "", *, code: str = "", retry_after_s: int = 0) -> None:
+        super().__init__(text, hint, code=code)
+        self.retry_after_s = retry_after_s
 
 
 class Conflict(DanluError):

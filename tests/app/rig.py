@@ -12,6 +12,7 @@ from typing import Any
 import httpx
 
 from danlu.actions.jobs import Rules
+from danlu.actions.office import Office, PeopleRules
 from danlu.api.desk import Desk
 from danlu.api.server import make_app
 from danlu.engines.fake import FakeEngine
@@ -21,6 +22,7 @@ from danlu.loops.schedule import Schedule
 from danlu.loops.telling import Teller
 from danlu.provision.folders import log_path_of
 from danlu.store.book import Book
+from danlu.store.roster import Roster
 from danlu.store.sql import SqlStore
 from tests.builders import node
 
@@ -69,6 +71,7 @@ async def rig(folder: Path, **node_options: Any) -> AsyncIterator[Rig]:
     desk_node = node("desk", **({"gpus": 2, "cpus": 4} | node_options))
     store = SqlStore(f"sqlite:///{folder}/danlu.db")
     book = Book(store, await store.open())
+    roster = Roster(store, await store.people(), book.changed.set)
     engine = FakeEngine((desk_node,))
     files = LogFiles()
     launcher = Launcher(book, str(folder), as_submitter=False, shards_per_gpu=64, grace=timedelta(seconds=30))
@@ -82,6 +85,8 @@ async def rig(folder: Path, **node_options: Any) -> AsyncIterator[Rig]:
         files=files,
         outlook=schedule.outlook,
         rules=Rules((desk_node,)),
+        roster=roster,
+        office=Office(roster, store, PeopleRules()),
         state_dir=str(folder),
         addresses=("unix:///test",),
         trouble=lambda: schedule.trouble,

@@ -1,7 +1,9 @@
 """Going into a running job: a command in its allocation and environment."""
 
 from dataclasses import dataclass
+from datetime import datetime
 
+from danlu.actions.audit import note_others
 from danlu.actions.queues import Queues, check_sitting
 from danlu.actions.refs import resolve_one
 from danlu.domain.account import Actor, demand
@@ -9,6 +11,7 @@ from danlu.domain.job import JobState
 from danlu.engines.base import Engine, Handle, Reachable, Stream
 from danlu.errors import Refused
 from danlu.store.book import Book
+from danlu.store.people import PeopleStore
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,12 +25,15 @@ class Terminal:
 
 async def enter(
     book: Book,
+    people: PeopleStore,
     engine: Engine,
     queues: Queues,
     actor: Actor,
     ref: str,
     argv: tuple[str, ...],
     terminal: Terminal | None,
+    *,
+    now: datetime,
 ) -> Stream:
     """Start `argv` inside the job, on a terminal if there is one; it ends with the job at the latest."""
     job = await resolve_one(book, actor, ref)
@@ -38,6 +44,7 @@ async def enter(
         check_sitting(queues, job.id, job.spec)
     if not isinstance(engine, Reachable):
         raise Refused(f"jobs of the engine `{engine.name}` cannot be entered")
+    await note_others(people, actor, "job.exec", [job], now=now)
     screen = terminal or Terminal()
     return await engine.shell(
         Handle(job.handle),

@@ -212,23 +212,6 @@ class Announced(Answer):
     missing: list[str]
 
 
-class TokenOut(Answer):
-    id: str
-    user: str
-    role: str
-    name: str
-    created_at: str
-    expires_at: str | None
-
-
-class NewToken(TokenOut):
-    token: str
-
-
-class TokenList(Answer):
-    items: list[TokenOut]
-
-
 class Stopping(Answer):
     stopping: bool
 

@@ -12,14 +12,18 @@ from starlette.requests import HTTPConnection
 
 from danlu.actions import tokens
 from danlu.actions.jobs import Rules
+from danlu.actions.office import Office
 from danlu.actions.planning import Outlook
+from danlu.actions.users import unix_actor
 from danlu.api.wire import job_out
-from danlu.domain.account import Actor, Role
+from danlu.domain.account import Actor
 from danlu.domain.job import Job
 from danlu.engines.base import Engine
 from danlu.engines.logfiles import LogFiles
 from danlu.errors import DanluError, Invalid, Unauthorized
+from danlu.store.base import Token
 from danlu.store.book import Book
+from danlu.store.roster import Roster
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +35,8 @@ class Desk:
     files: LogFiles
     outlook: Outlook
     rules: Rules
+    roster: Roster
+    office: Office
     state_dir: str
     addresses: tuple[str, ...]
     trouble: Callable[[], DanluError | None]
@@ -44,30 +50,51 @@ async def desk_of(connection: HTTPConnection) -> Desk:
     return desk
 
 
+# How `api.peers` writes the Unix user at the other end into the place of a client address.
+PEER = "uid:"
+ON_THE_SOCKET = "unix socket"
+
+
 async def actor_of(connection: HTTPConnection) -> Actor:
     """Who asks: on the Unix socket the kernel says so, elsewhere a token does."""
+    actor, _ = await recognized(connection)
+    return actor
+
+
+async def recognized(connection: HTTPConnection) -> tuple[Actor, Token | None]:
+    """Who asks, and the token that says so, if one does."""
     if {"token", "access_token", "api_key"} & set(connection.query_params):
         raise Invalid("a token does not belong in a URL: it ends up in logs", "send `Authorization: Bearer TOKEN`")
     desk = await desk_of(connection)
-    client = connection.scope.get("client")
-    if client and client[0].startswith(PEER):
-        return actor_of_uid(int(client[0].removeprefix(PEER)))
+    uid = _uid_of(connection)
+    if uid is not None:
+        is_owner = uid in (0, os.getuid())
+        return unix_actor(desk.office, _unix_name(uid), is_owner=is_owner, origin=ON_THE_SOCKET), None
     scheme, _, secret = connection.headers.get("authorization", "").partition(" ")
     if scheme.casefold() != "bearer" or not secret:
-        raise Unauthorized("this server wants a token", "set DANLU_TOKEN, or ask an administrator for one")
-    return await tokens.bearer(desk.book.store, secret.strip(), now=datetime.now(UTC))
+        raise Unauthorized("this server wants to know who you are", "`danlu login`, or set DANLU_TOKEN")
+    now = datetime.now(UTC)
+    return await tokens.bearer(desk.office, secret.strip(), origin=origin_of(connection), now=now)
 
 
-# How `api.peers` writes the Unix user at the other end into the place of a client address.
-PEER = "uid:"
+def origin_of(connection: HTTPConnection) -> str:
+    """Where a request comes from, for the audit log and the pace of logins."""
+    client = connection.scope.get("client")
+    if not client:
+        return ""
+    return ON_THE_SOCKET if client[0].startswith(PEER) else str(client[0])
 
 
-def actor_of_uid(uid: int) -> Actor:
+def _uid_of(connection: HTTPConnection) -> int | None:
+    client = connection.scope.get("client")
+    return int(client[0].removeprefix(PEER)) if client and client[0].startswith(PEER) else None
+
+
+def _unix_name(uid: int) -> str:
     try:
-        name = pwd.getpwuid(uid).pw_name
+        return pwd.getpwuid(uid).pw_name
     except KeyError:
-        name = f"uid{uid}"
-    return Actor(name, Role.ADMIN if uid in (0, os.getuid()) else Role.MEMBER)
+        return f"uid{uid}"
 
 
 TheDesk = Annotated[Desk, Depends(desk_of)]

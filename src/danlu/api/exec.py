@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from datetime import UTC, datetime
 from typing import Any
 
 from fastapi import APIRouter, WebSocket
@@ -24,7 +25,17 @@ async def exec_in_job(socket: WebSocket, desk: TheDesk, ref: str) -> None:
     try:
         actor = await actor_of(socket)
         command, terminal = _read_ask(await socket.receive_text())
-        stream = await enter(desk.book, desk.engine, desk.rules.queues, actor, ref, command, terminal)
+        stream = await enter(
+            desk.book,
+            desk.office.store,
+            desk.engine,
+            desk.rules.queues,
+            actor,
+            ref,
+            command,
+            terminal,
+            now=datetime.now(UTC),
+        )
     except WebSocketDisconnect:
         return
     except DanluError as error:

@@ -5,14 +5,14 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Header, Query, Request
-from pydantic import BaseModel
 from starlette.responses import Response
 
 from danlu.actions import jobs, views
 from danlu.actions import why as reasons
+from danlu.actions.audit import note_others
 from danlu.actions.refs import resolve
 from danlu.api.answers import (
     DryRun,
@@ -36,6 +36,7 @@ from danlu.api.wire import (
     dry_run_out,
     past_run_out,
     read_body,
+    schema_of,
     why_out,
     wish_in,
 )
@@ -53,12 +54,7 @@ MAX_WAIT_S = 3600.0
 Key = Annotated[str, Header(alias="Idempotency-Key", max_length=100)]
 
 
-def _body(model: type[BaseModel]) -> dict[str, Any]:
-    # Bodies are read by hand, for text that is not UTF-8 and for errors that name the option.
-    return {"requestBody": {"content": {"application/json": {"schema": model.model_json_schema()}}}}
-
-
-@router.post("/jobs", status_code=201, response_model=Submitted | DryRun, openapi_extra=_body(ChangesIn))
+@router.post("/jobs", status_code=201, response_model=Submitted | DryRun, openapi_extra=schema_of(ChangesIn))
 async def submit(
     desk: TheDesk,
     actor: TheActor,
@@ -82,7 +78,7 @@ async def submit(
     return _submitted(desk, actor, stored)
 
 
-@router.post("/jobs/{ref}/clone", status_code=201, response_model=Submitted, openapi_extra=_body(ChangesIn))
+@router.post("/jobs/{ref}/clone", status_code=201, response_model=Submitted, openapi_extra=schema_of(ChangesIn))
 async def clone(desk: TheDesk, actor: TheActor, ref: str, request: Request, idempotency_key: Key = "") -> Response:
     changes = changes_in(read_body(ChangesIn, await request.body()))
     shelf, now = shelf_of(desk.state_dir, actor.name), datetime.now(UTC)
@@ -170,31 +166,27 @@ async def show(desk: TheDesk, actor: TheActor, ref: str) -> Response:
 @router.delete("/jobs/{ref}", response_model=Removed)
 async def remove(desk: TheDesk, actor: TheActor, ref: str) -> Response:
     gone = await jobs.remove(desk.book, actor, ref)
+    await note_others(desk.office.store, actor, "job.remove", gone, now=datetime.now(UTC))
     for job in gone:
         await asyncio.to_thread(remove_leftovers, desk.state_dir, job)
     return Json({"removed": len(gone)})
 
 
-@router.post("/jobs/{ref}/stop", response_model=Stopped, openapi_extra=_body(StopIn))
+@router.post("/jobs/{ref}/stop", response_model=Stopped, openapi_extra=schema_of(StopIn))
 async def stop(desk: TheDesk, actor: TheActor, ref: str, request: Request) -> Response:
     wanted = read_body(StopIn, await request.body())
     how = "kill" if wanted.kill else "now" if wanted.now else ""
-    stopped = await jobs.stop(desk.book, actor, ref, how=how, now=datetime.now(UTC))
+    now = datetime.now(UTC)
+    stopped = await jobs.stop(desk.book, actor, ref, how=how, now=now)
+    await note_others(desk.office.store, actor, "job.stop", stopped, now=now)
     shown = [job_json(desk, actor, job) for job in stopped[:SHOWN_OF_ARRAY]]
     return Json({"items": shown, "count": len(stopped)})
 
 
 @router.get("/jobs/{ref}/why", response_model=WhyOut)
 async def why(desk: TheDesk, actor: TheActor, ref: str) -> Response:
-    answer = await reasons.why(
-        desk.book,
-        desk.outlook,
-        desk.rules,
-        lambda user: actor.teams if user == actor.name else (),
-        actor,
-        ref,
-        now=datetime.now(UTC),
-    )
+    teams_of, now = desk.roster.memberships, datetime.now(UTC)
+    answer = await reasons.why(desk.book, desk.outlook, desk.rules, teams_of, actor, ref, now=now)
     if (trouble := desk.trouble()) is not None and answer.job.state in ACTIVE:
         text = f"{trouble.text}; until it answers, nothing starts"
         answer = replace(answer, reason=replace(answer.reason, code=trouble.code, text=text), alternatives=())

@@ -9,17 +9,19 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from danlu import __version__
+from danlu.api import accounts, jobs, people, server_routes, snapshots, streams
 from danlu.api import exec as exec_routes
-from danlu.api import jobs, server_routes, snapshots, streams
 from danlu.api.answers import PROBLEMS
 from danlu.api.desk import Desk
 from danlu.api.wire import Problem, problem_out
-from danlu.errors import DanluError, Invalid, NotFound
+from danlu.errors import DanluError, Invalid, NotFound, TooMany
 
 log = logging.getLogger(__name__)
 
 BASE = "/api/v1"
-ROUTERS = tuple(part.router for part in (jobs, streams, exec_routes, snapshots, server_routes))
+ROUTERS = tuple(
+    part.router for part in (jobs, streams, exec_routes, snapshots, server_routes, accounts, people)
+)
 
 
 def make_app(desk: Desk) -> FastAPI:
@@ -36,7 +38,9 @@ def make_app(desk: Desk) -> FastAPI:
 
 async def _danlu_error(_: Request, error: Exception) -> Response:
     assert isinstance(error, DanluError)
-    headers = {"WWW-Authenticate": "Bearer"} if error.status == 401 else None
+    headers = {"WWW-Authenticate": "Bearer"} if error.status == 401 else {}
+    if isinstance(error, TooMany):
+        headers["Retry-After"] = str(error.retry_after_s)
     return Problem(problem_out(error), status_code=error.status, headers=headers)
 
 

@@ -1,17 +1,18 @@
-"""Routes of the installation: status, nodes, tokens, stopping the server."""
+"""Routes of the installation: status, nodes, stopping the server."""
 
 import os
 from datetime import UTC, datetime
 from typing import Any
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter
 from starlette.responses import Response
 
 from danlu import __version__
-from danlu.actions import tokens, views
-from danlu.api.answers import NewToken, NodeList, Removed, Status, Stopping, TokenList
+from danlu.actions import views
+from danlu.actions.audit import entry
+from danlu.api.answers import NodeList, Status, Stopping
 from danlu.api.desk import Desk, TheActor, TheDesk
-from danlu.api.wire import Json, TokenIn, counts_out, node_out, read_body, time_out, token_out
+from danlu.api.wire import Json, counts_out, node_out, time_out
 from danlu.domain.account import demand
 
 router = APIRouter(default_response_class=Json)
@@ -29,8 +30,8 @@ async def status(desk: TheDesk, actor: TheActor) -> Response:
             "address": desk.addresses[0],
             "addresses": list(desk.addresses),
             "engine": desk.engine.name,
-            "state_dir": desk.state_dir,
             "pretends": desk.rules.pretends or None,
+            "state_dir": desk.state_dir,
             "started_at": time_out(desk.started_at),
             "user": actor.name,
             "role": actor.role,
@@ -54,34 +55,9 @@ async def list_nodes(desk: TheDesk, actor: TheActor) -> Response:
     )
 
 
-@router.post("/tokens", status_code=201, response_model=NewToken)
-async def create_token(desk: TheDesk, actor: TheActor, request: Request) -> Response:
-    wanted = read_body(TokenIn, await request.body())
-    token, secret = await tokens.create(
-        desk.book.store,
-        actor,
-        user=wanted.user,
-        name=wanted.name,
-        role=wanted.role,
-        days=wanted.days,
-        now=datetime.now(UTC),
-    )
-    return Json({**token_out(token), "token": secret}, status_code=201)
-
-
-@router.get("/tokens", response_model=TokenList)
-async def list_tokens(desk: TheDesk, actor: TheActor) -> Response:
-    return Json({"items": [token_out(token) for token in await tokens.everyone(desk.book.store, actor)]})
-
-
-@router.delete("/tokens/{token_id}", response_model=Removed)
-async def revoke_token(desk: TheDesk, actor: TheActor, token_id: str) -> Response:
-    await tokens.revoke(desk.book.store, actor, token_id)
-    return Json({"removed": 1})
-
-
 @router.post("/server/stop", response_model=Stopping)
 async def stop_server(desk: TheDesk, actor: TheActor) -> Response:
     demand(actor, "server.stop", "the administrator", "the server")
+    await desk.office.store.record((), [entry(actor, "server.stop", now=datetime.now(UTC))])
     desk.stop_server()
     return Json({"stopping": True})

@@ -19,7 +19,7 @@ from danlu.domain.resources import Ask, Seat
 from danlu.errors import DanluError, Invalid
 from danlu.provision.folders import log_path_of
 from danlu.scheduler.snapshot import Plan
-from danlu.store.base import PastRun, Token
+from danlu.store.base import PastRun
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -113,12 +113,9 @@ class SnapshotIn(BaseModel):
     files: Annotated[list[Any], WithJsonSchema({"type": "array", "items": {"type": "array"}})]
 
 
-class TokenIn(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-    user: str
-    name: str = ""
-    role: str = "member"
-    days: int | None = None
+def schema_of(model: type[BaseModel]) -> dict[str, Any]:
+    """A body for OpenAPI. Bodies are read by hand, for text that is not UTF-8 and for errors that name the option."""
+    return {"requestBody": {"content": {"application/json": {"schema": model.model_json_schema()}}}}
 
 
 def read_body(model: type[M], body: bytes) -> M:
@@ -326,17 +323,6 @@ def node_out(view: NodeView) -> dict[str, Any]:
             }
             for card in view.gpus
         ],
-    }
-
-
-def token_out(token: Token) -> dict[str, Any]:
-    return {
-        "id": token.id,
-        "user": token.user,
-        "role": token.role,
-        "name": token.name,
-        "created_at": time_out(token.created_at),
-        "expires_at": time_out(token.expires_at),
     }
 
 

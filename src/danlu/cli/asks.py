@@ -23,8 +23,8 @@ _PLAIN = (
 _SWITCHES = ("preemptible", "interactive", "snapshot")
 
 
-def connect(values: Values, *, start: bool = True) -> Client:
-    client = Client(values["server"] or "", start=start)
+def connect(values: Values, *, start: bool = True, remembered: bool = True) -> Client:
+    client = Client(values["server"] or "", start=start, remembered=remembered)
     client.on_upload = _upload_progress
     return client
 

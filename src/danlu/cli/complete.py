@@ -80,7 +80,7 @@ def _add_words(parser: argparse.ArgumentParser, command: Command) -> None:
     nargs = "*" if command.words_max is None else "?"
     action: Any = parser.add_argument("words", nargs=nargs)
     kind = command.words.removesuffix("...")
-    if kind == "ID" and not command.name.startswith("token"):
+    if kind == "ID" and command.group == "jobs":
         action.completer = _job_ids
     elif kind == "FILE":
         action.completer = FilesCompleter()

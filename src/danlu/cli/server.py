@@ -1,4 +1,4 @@
-"""Commands about the server, its machines and its tokens."""
+"""Commands about the server and its machines."""
 
 from __future__ import annotations
 
@@ -11,13 +11,11 @@ from time import monotonic, sleep, time
 from danlu import __version__, places
 from danlu.cli import render
 from danlu.cli.asks import connect
-from danlu.client.http import Connection, Lost, NoServer, quoted
+from danlu.client.http import Connection, Lost, NoServer
 from danlu.errors import Invalid, ServerDown
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
-
     from danlu.cli.asks import Values
 
 DOWN_WITHIN_S = 30.0
@@ -86,7 +84,8 @@ def _server_options(values: Values) -> list[str]:
 
 
 def down(values: Values) -> int:
-    client = connect(values, start=False)
+    # One's own, not the lab's, unless that is named.
+    client = connect(values, start=False, remembered=False)
     process = -1
     try:
         with contextlib.suppress(OSError):
@@ -110,40 +109,6 @@ def down(values: Values) -> int:
             return 0
         sleep(0.01)
     raise ServerDown(f"the server still answers after {DOWN_WITHIN_S:.0f} seconds", "`danlu status` shows its pid")
-
-
-def token_create(values: Values) -> int:
-    body: dict[str, Any] = {
-        "user": values["words"][0],
-        "name": values["name"] or "",
-        "role": values["role"] or "member",
-    }
-    if values["days"] is not None:
-        body["days"] = values["days"]
-    answer = connect(values).ask("POST", "/tokens", body)
-    if values["json"]:
-        render.as_json(answer)
-        return 0
-    render.out(answer["token"])
-    render.say(f"token {answer['id']} is shown this once; its owner sets DANLU_TOKEN to it", "dim")
-    return 0
-
-
-def token_list(values: Values) -> int:
-    answer = connect(values).ask("GET", "/tokens")
-    if values["json"]:
-        render.as_json(answer)
-        return 0
-    from danlu.cli.views_cluster import render_tokens
-
-    render.out(render_tokens(answer["items"], time(), render.width()))
-    return 0
-
-
-def token_revoke(values: Values) -> int:
-    connect(values).ask("DELETE", f"/tokens/{quoted(values['words'][0])}")
-    render.out(f"token {values['words'][0]} is revoked")
-    return 0
 
 
 def version(values: Values) -> int:

@@ -159,4 +159,6 @@ def _check(command: Command, words: list[str], rest: list[str] | None) -> None:
 
 
 def _how_many(command: Command) -> str:
+    if " " in command.words:
+        return command.words
     return f"one {command.words}" if command.words else "no words"

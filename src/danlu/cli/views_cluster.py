@@ -1,4 +1,4 @@
-"""What people read about the server, its machines, cards and tokens: data in, text out."""
+"""What people read about the server, its machines and cards: data in, text out."""
 
 from __future__ import annotations
 
@@ -71,17 +71,3 @@ def render_gpus(nodes: Sequence[Data], width: int | None) -> str:
         for card in node["gpus"]
     ]
     return render_table(["NODE", "GPU", "MODEL", "MEMORY", "SHARDS FREE", "HELD BY"], rows, width)
-
-
-def render_tokens(tokens: Sequence[Data], now: float, width: int | None) -> str:
-    rows = [
-        [
-            str(token["id"]),
-            str(token.get("user") or ""),
-            str(token.get("role") or ""),
-            str(token.get("name") or ""),
-            render_moment(token.get("expires_at"), now) or "never",
-        ]
-        for token in tokens
-    ]
-    return render_table(["ID", "USER", "ROLE", "NAME", "EXPIRES"], rows, width)

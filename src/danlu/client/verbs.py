@@ -23,8 +23,9 @@ PAGE = 200
 class Client(Wire):
     """A server, asked over its REST API.
 
-    The address is `server`, or DANLU_SERVER, or one's own server; `start=True` starts one's own if it is not running.
-    The token is `token`, or DANLU_TOKEN; on one's own server the Unix user is enough."""
+    The address is `server`, or DANLU_SERVER, or where `danlu login` was last, or one's own server; `start=True` starts
+    one's own if it is not running. The token is `token`, or DANLU_TOKEN, or what `danlu login` got there (neither with
+    `remembered=False`); on one's own server the Unix user is enough."""
 
     # Hears (bytes sent, bytes to send) while a snapshot is uploaded.
     on_upload: Callable[[int, int], None] | None = None
@@ -138,8 +139,34 @@ class Client(Wire):
     def nodes(self) -> list[dict[str, Any]]:
         return list(self.ask("GET", "/nodes")["items"])
 
+    def queues(self) -> list[dict[str, Any]]:
+        """Each queue with its rules, what is free in it now, and whether I may use it."""
+        return list(self.ask("GET", "/queues")["items"])
+
     def status(self) -> dict[str, Any]:
         return self.ask("GET", "/status")
+
+    def login(self, user: str, password: str) -> dict[str, Any]:
+        """A token for who knows the password, also used by this client from now on: `{"token", "id", …}`."""
+        return self._entered(self.ask("POST", "/login", {"user": user, "password": password}))
+
+    def first_admin(self, code: str, user: str, password: str) -> dict[str, Any]:
+        """Become the first administrator with the code that the server printed; answers as `login`."""
+        return self._entered(self.ask("POST", "/login/first", {"code": code, "user": user, "password": password}))
+
+    def _entered(self, answer: dict[str, Any]) -> dict[str, Any]:
+        self.use_token(answer["token"])
+        return answer
+
+    def whoami(self) -> dict[str, Any]:
+        """`{"user", "role", "teams": [{"team", "is_leader"}…], …}`."""
+        return self.ask("GET", "/me")
+
+    def users(self) -> list[dict[str, Any]]:
+        return list(self.ask("GET", "/users")["items"])
+
+    def teams(self) -> list[dict[str, Any]]:
+        return list(self.ask("GET", "/teams")["items"])
 
     def stop_server(self) -> None:
         """Stop the server; jobs go on."""

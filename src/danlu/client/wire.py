@@ -7,6 +7,7 @@ import os
 from time import monotonic, sleep
 
 from danlu import errors, places
+from danlu.client import credentials
 from danlu.client.http import Address, Answer, Connection, Lost, NoServer
 
 TYPE_CHECKING = False
@@ -53,18 +54,36 @@ def new_key() -> str:
 class Wire:
     """A server's address, who asks, and the requests between them."""
 
-    def __init__(self, server: str = "", *, token: str = "", start: bool = False, timeout: float = TIMEOUT_S) -> None:
+    def __init__(
+        self,
+        server: str = "",
+        *,
+        token: str = "",
+        start: bool = False,
+        timeout: float = TIMEOUT_S,
+        remembered: bool = True,
+    ) -> None:
         given = server or os.environ.get("DANLU_SERVER", "")
+        has_logins = remembered and os.path.exists(credentials.path())
+        if not given and has_logins:
+            given = credentials.default_server()
         self.is_personal = not given
         self.address = Address(given or "unix://" + places.server_socket(places.state_dir()))
         self.starts = start and self.is_personal
         self._timeout = timeout
         self._headers = {"Accept": "application/json"}
-        if token := token or os.environ.get("DANLU_TOKEN", ""):
-            if not token.isascii() or not token.isprintable():
-                raise errors.Invalid("the token has characters that no token has", "check DANLU_TOKEN")
-            self._headers["Authorization"] = f"Bearer {token}"
+        token = token or os.environ.get("DANLU_TOKEN", "")
+        if not token and has_logins:
+            token = credentials.token_for(self.address)
+        if token:
+            self.use_token(token)
         self._idle: list[Connection] = []
+
+    def use_token(self, token: str) -> None:
+        """Be who this token says from now on."""
+        if not token.isascii() or not token.isprintable():
+            raise errors.Invalid("the token has characters that no token has", "check DANLU_TOKEN")
+        self._headers["Authorization"] = f"Bearer {token}"
 
     def ask(
         self, method: str, target: str, body: object = None, *, key: str = "", again: bool = False
