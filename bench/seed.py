@@ -59,9 +59,10 @@ def _fill(raw: sqlite3.Connection, count: int) -> None:
     for name, _ in indexes:
         raw.execute(f"DROP INDEX {name}")
     raw.executemany("INSERT INTO specs VALUES (?, ?)", [(n, rows.spec_text(spec)) for n, spec in enumerate(specs, 1)])
+    names = ", ".join(f'"{column.name}"' for column in tables.jobs.c)  # not in the order that migrations left them in
     places = ", ".join("?" * len(tables.jobs.c))
     for block in _blocks(_jobs(specs, count, rng)):
-        raw.executemany(f"INSERT INTO jobs VALUES ({places})", [row for row, _ in block])
+        raw.executemany(f"INSERT INTO jobs ({names}) VALUES ({places})", [row for row, _ in block])
         labels = [(key, value, row[0]) for row, spec in block for key, value in spec.labels]
         raw.executemany("INSERT INTO labels VALUES (?, ?, ?)", labels)
     for _, text in indexes:
