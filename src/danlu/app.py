@@ -11,7 +11,7 @@ import os
 import signal
 import sys
 from collections.abc import AsyncIterator, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import uvloop
 
@@ -19,6 +19,9 @@ from danlu import __version__, boot, places
 from danlu.actions.accounts import has_admin
 from danlu.actions.jobs import Rules
 from danlu.actions.office import Office, PeopleRules
+from danlu.actions.planning import Outlook, Standing
+from danlu.actions.signon import SignonRules
+from danlu.actions.signon_flow import Signon
 from danlu.api.desk import Desk
 from danlu.api.peers import make_server
 from danlu.api.server import make_app
@@ -28,7 +31,7 @@ from danlu.domain.quota import parse_quota
 from danlu.domain.resources import Node
 from danlu.engines.local import LocalEngine
 from danlu.engines.logfiles import LogFiles
-from danlu.errors import DanluError, Unreachable
+from danlu.errors import DanluError, Refused, Unreachable
 from danlu.loops.dependencies import release_all
 from danlu.loops.launching import Launcher
 from danlu.loops.schedule import Schedule
@@ -37,6 +40,7 @@ from danlu.monitor.machine import read_node
 from danlu.store.book import Book
 from danlu.store.roster import Roster
 from danlu.store.sql import SqlStore
+from danlu.store.tally import Tally
 
 log = logging.getLogger("danlu")
 
@@ -128,7 +132,9 @@ async def rooms(settings: Settings, place: boot.Place, store: SqlStore, stopping
             shards_per_gpu=engine_settings.shards_per_gpu,
             grace=settings.grace,
         )
-        schedule = Schedule(book, nodes, Teller(book, engine, launcher, settings.grace))
+        tally = await _tally(store, settings.half_life, datetime.now(UTC))
+        standing = Standing(roster, tally, queues, engine_settings.shards_per_gpu, settings.grace)
+        schedule = Schedule(book, nodes, Teller(book, engine, launcher, settings.grace), Outlook(standing))
         await release_all(book, datetime.now(UTC))
         loop = asyncio.create_task(schedule.run())
         stack.push_async_callback(_ended, loop)
@@ -146,12 +152,17 @@ async def rooms(settings: Settings, place: boot.Place, store: SqlStore, stopping
             ),
             roster=roster,
             office=office,
+            signon=await _signon(settings, office, stack),
             state_dir=place.state_dir,
             addresses=place.addresses(tls=bool(settings.server.tls_cert)),
             trouble=lambda: schedule.trouble,
             stop_server=stopping.set,
             snapshot_limit_bytes=settings.snapshot_limit_bytes,
         )
+
+
+async def _tally(store: SqlStore, half_life: timedelta, now: datetime) -> Tally:
+    return Tally(half_life, await store.charges(Tally.since(half_life, now)), now)
 
 
 def _nodes(settings: Settings, place: boot.Place) -> tuple[Node, ...]:
@@ -181,6 +192,21 @@ def _people_rules(settings: Settings) -> PeopleRules:
         team_folder=people.team_folder,
         as_submitter=settings.engine.run_as == "submitter",
     )
+
+
+async def _signon(settings: Settings, office: Office, stack: contextlib.AsyncExitStack) -> Signon | None:
+    oidc = settings.oidc
+    if not oidc.issuer:
+        return None
+    try:
+        # Only here: a server without sign-on does not pay for it.
+        from danlu.identity.oidc import Provider, Registration
+    except ImportError as error:
+        raise Refused(f"sign-on needs {error.name}, which is not installed", "pip install 'danlu[oidc]'") from error
+    secret = boot.read_secret("oidc.client_secret_file", oidc.client_secret_file)
+    provider = await stack.enter_async_context(Provider(Registration(oidc.issuer, oidc.client_id, secret, oidc.scopes)))
+    rules = SignonRules(oidc.issuer, oidc.name_claim, oidc.groups_claim, oidc.opens_accounts, oidc.teams)
+    return Signon(office, provider, rules, redirect_url=oidc.redirect_url)
 
 
 def _first_admin(place: boot.Place, desk: Desk) -> str:

@@ -3,9 +3,9 @@
 import asyncio
 import contextlib
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +13,11 @@ import httpx
 
 from danlu.actions.jobs import Rules
 from danlu.actions.office import Office, PeopleRules
+from danlu.actions.planning import Outlook, Standing
 from danlu.api.desk import Desk
 from danlu.api.server import make_app
+from danlu.domain.queue import Queue
+from danlu.domain.resources import Node
 from danlu.engines.fake import FakeEngine
 from danlu.engines.logfiles import LogFiles
 from danlu.loops.launching import Launcher
@@ -24,6 +27,7 @@ from danlu.provision.folders import log_path_of
 from danlu.store.book import Book
 from danlu.store.roster import Roster
 from danlu.store.sql import SqlStore
+from danlu.store.tally import Tally
 from tests.builders import node
 
 BASE = "/api/v1"
@@ -67,15 +71,20 @@ class Rig:
 
 
 @contextlib.asynccontextmanager
-async def rig(folder: Path, **node_options: Any) -> AsyncIterator[Rig]:
-    desk_node = node("desk", **({"gpus": 2, "cpus": 4} | node_options))
+async def rig(
+    folder: Path, *, nodes: Sequence[Node] = (), queues: Mapping[str, Queue] | None = None, **node_options: Any
+) -> AsyncIterator[Rig]:
+    """One node `desk`, or the given ones."""
+    nodes = tuple(nodes) or (node("desk", **({"gpus": 2, "cpus": 4} | node_options)),)
     store = SqlStore(f"sqlite:///{folder}/danlu.db")
     book = Book(store, await store.open())
     roster = Roster(store, await store.people(), book.changed.set)
-    engine = FakeEngine((desk_node,))
+    engine = FakeEngine(nodes)
     files = LogFiles()
     launcher = Launcher(book, str(folder), as_submitter=False, shards_per_gpu=64, grace=timedelta(seconds=30))
-    schedule = Schedule(book, (desk_node,), Teller(book, engine, launcher, timedelta(seconds=30)))
+    tally = Tally(timedelta(days=7), (), datetime.now(UTC))
+    outlook = Outlook(Standing(roster, tally, queues or {}))
+    schedule = Schedule(book, nodes, Teller(book, engine, launcher, timedelta(seconds=30)), outlook)
     await engine.open(book.changed.set)
     loop = asyncio.create_task(schedule.run())
     stops: list[bool] = []
@@ -84,7 +93,7 @@ async def rig(folder: Path, **node_options: Any) -> AsyncIterator[Rig]:
         engine=engine,
         files=files,
         outlook=schedule.outlook,
-        rules=Rules((desk_node,)),
+        rules=Rules(nodes, queues=queues or {}),
         roster=roster,
         office=Office(roster, store, PeopleRules()),
         state_dir=str(folder),
@@ -101,11 +110,11 @@ async def rig(folder: Path, **node_options: Any) -> AsyncIterator[Rig]:
         await store.close()
 
 
-def on_rig(scenario: Callable[[Rig], Awaitable[None]], folder: Path, **node_options: Any) -> None:
+def on_rig(scenario: Callable[[Rig], Awaitable[None]], folder: Path, **options: Any) -> None:
     """Run a scenario to its end."""
 
     async def play() -> None:
-        async with rig(folder, **node_options) as made:
+        async with rig(folder, **options) as made:
             await scenario(made)
 
     asyncio.run(play())

@@ -1,69 +1,164 @@
-"""The active jobs as `plan()` wants to see them."""
+"""The active jobs, and the rules they are under, as `plan()` wants to see them."""
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from datetime import datetime
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 
 from danlu.domain.job import Job, Reason
-from danlu.domain.resources import Node
+from danlu.domain.ledger import gpu_hours
+from danlu.domain.queue import Queue
+from danlu.domain.quota import team_key, user_key
+from danlu.domain.resources import SHARDS_PER_GPU, Node
 from danlu.scheduler.snapshot import Holding, Plan, Snapshot, Waiting
 from danlu.store.live import Group, Live
+from danlu.store.roster import Roster
+from danlu.store.tally import Tally
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """What holds beside the jobs: queues, people with their quotas, what they used."""
+
+    roster: Roster
+    tally: Tally
+    queues: Mapping[str, Queue] = field(default_factory=dict)
+    shards_per_gpu: int = SHARDS_PER_GPU
+    grace: timedelta = timedelta(seconds=30)
 
 
 class Outlook:
     """Makes snapshots, keeping what did not change since the last one; holds the last plan for who asks why."""
 
-    def __init__(self) -> None:
+    def __init__(self, standing: Standing) -> None:
         self.plan = Plan()
+        self.standing = standing
+        self._stamp = standing.roster.stamp
         self._waiting: dict[str, tuple[int, Waiting]] = {}
         self._holding: dict[str, tuple[int, Holding]] = {}
+
+    @property
+    def stamp(self) -> int:
+        """Another one whenever people or their quotas have changed."""
+        return self.standing.roster.stamp
 
     def snapshot(self, live: Live, nodes: Iterable[Node], now: datetime, *, ended: Sequence[Job] = ()) -> Snapshot:
         """Everything active as it stands, less the runs that are known to be over but not yet written down."""
         over = {job.id for job in ended}
-        freed = Counter(job.array_id for job in ended if job.array_id)
-        waiting: dict[str, tuple[int, Waiting]] = {}
+        if self._stamp != self.stamp:
+            self._stamp = self.stamp
+            self._waiting.clear()
         holding: dict[str, tuple[int, Holding]] = {}
-        for group in live.groups():
-            known = self._waiting.get(group.key)
-            if known is None or known[0] != group.stamp:
-                known = (group.stamp, waiting_of(live, group))
-            waiting[group.key] = known
         for job in live.holding():
             if job.id not in over:
                 held = self._holding.get(job.id)
                 if held is None or held[0] != job.version:
-                    held = (job.version, holding_of(job, now))
+                    held = (job.version, holding_of(job, now, self.standing.grace))
                 holding[job.id] = held
-        self._waiting, self._holding = waiting, holding
+        self._holding = holding
+        held_now = tuple(held for _, held in holding.values())
+        standing, quotas = self.standing, self.standing.roster.quotas
+        # Among one person's jobs there is nobody to be fair to.
+        is_shared = len(live.users) > 1 or bool(quotas)
+        return Snapshot(
+            now,
+            tuple(nodes),
+            self._entries(live, Counter(job.array_id for job in ended if job.array_id)),
+            held_now,
+            queues=standing.queues,
+            quotas=quotas,
+            use=self._use(held_now, now) if is_shared else {},
+            spent=self._spent(held_now, now) if quotas else {},
+            boosted=standing.roster.boosted(now) if is_shared else frozenset(),
+            shards_per_gpu=standing.shards_per_gpu,
+        )
+
+    def _entries(self, live: Live, freed: Mapping[str, int]) -> tuple[Waiting, ...]:
+        """All that waits; of the arrays in `freed` so many running tasks are over."""
+        waiting: dict[str, tuple[int, Waiting]] = {}
+        for group in live.groups():
+            known = self._waiting.get(group.key)
+            if known is None or known[0] != group.stamp:
+                known = (group.stamp, self._waiting_of(live, group))
+            waiting[group.key] = known
+        self._waiting = waiting
         entries = [entry for _, entry in waiting.values()]
         if freed:
             for index, group in enumerate(live.groups()):
                 if group.key in freed:
-                    entries[index] = waiting_of(live, group, freed[group.key])
-        return Snapshot(now, tuple(nodes), tuple(entries), tuple(held for _, held in holding.values()))
+                    entries[index] = self._waiting_of(live, group, freed[group.key])
+        return tuple(entries)
+
+    def _waiting_of(self, live: Live, group: Group, freed: int = 0) -> Waiting:
+        """A group of queued jobs; `freed` of its running tasks are over."""
+        spec, at_once = group.spec, group.spec.at_once
+        person = self.standing.roster.persons.get(group.user)
+        blocked = _blocked(live, group) if group.blocked else None
+        if person is not None and not person.is_enabled:
+            blocked = Reason("disabled", f"the account of {person.name} is disabled")
+        return Waiting(
+            key=group.key,
+            ask=group.ask,
+            seq=group.seq,
+            priority=group.priority,
+            time_limit=group.time_limit,
+            count=group.count,
+            may_start=group.free if at_once is None else min(group.free, at_once - group.running + freed),
+            blocked=blocked,
+            user=group.user,
+            team=spec.team,
+            queue=spec.queue,
+            is_preemptible=spec.is_preemptible,
+        )
+
+    def _use(self, holding: Iterable[Holding], now: datetime) -> Mapping[str, float]:
+        """Past use, and what the runs of now have used so far."""
+        use = dict(self.standing.tally.use(now))
+        for held in holding:
+            if held.started_at is not None:
+                for key in _keys(held):
+                    use[key] = use.get(key, 0.0) + self._hours(held, held.started_at, now)
+        return use
+
+    def _spent(self, holding: Iterable[Holding], now: datetime) -> Mapping[str, float]:
+        """GPU-hours of the running periods, with those of the runs of now."""
+        quotas = self.standing.roster.quotas
+        spent = dict(self.standing.tally.spent(quotas, now))
+        for held in holding:
+            for key in _keys(held):
+                if held.started_at and key in quotas:
+                    begun = max(held.started_at, quotas[key].period.start(now))
+                    spent[key] = spent.get(key, 0.0) + self._hours(held, begun, now)
+        return spent
+
+    def _hours(self, held: Holding, begun: datetime, now: datetime) -> float:
+        so_far = max(now - begun, timedelta(0))
+        return gpu_hours(len(held.seat.gpus), held.seat.shards, self.standing.shards_per_gpu, so_far)
 
 
-def waiting_of(live: Live, group: Group, freed: int = 0) -> Waiting:
-    """A group of queued jobs; `freed` of its running tasks are over."""
-    at_once = group.spec.at_once
-    return Waiting(
-        key=group.key,
-        ask=group.ask,
-        seq=group.seq,
-        priority=group.priority,
-        time_limit=group.time_limit,
-        count=group.count,
-        may_start=group.free if at_once is None else min(group.free, at_once - group.running + freed),
-        blocked=_blocked(live, group) if group.blocked else None,
+def holding_of(job: Job, now: datetime, grace: timedelta = timedelta(0)) -> Holding:
+    """A run on its seat; one that is only being started has all its time before it."""
+    assert job.seat is not None
+    spec, started_at = job.spec, job.started_at or now
+    ends_at = started_at + spec.time_limit if spec.time_limit else None
+    if job.stop_requested_at is not None:
+        gone_at = job.stop_requested_at + (spec.notice.lead if spec.notice else timedelta(0)) + grace
+        ends_at = gone_at if ends_at is None else min(ends_at, gone_at)
+    return Holding(
+        job.id,
+        job.seat,
+        ends_at,
+        user=job.user,
+        team=spec.team,
+        queue=spec.queue,
+        is_preemptible=spec.is_preemptible,
+        is_stopping=job.stop_requested_at is not None,
+        started_at=job.started_at,
     )
 
 
-def holding_of(job: Job, now: datetime) -> Holding:
-    """A run on its seat; one that is only being started has all its time before it."""
-    assert job.seat is not None
-    limit = job.spec.time_limit
-    return Holding(job.id, job.seat, (job.started_at or now) + limit if limit else None)
+def _keys(held: Holding) -> tuple[str, ...]:
+    return (user_key(held.user), team_key(held.team)) if held.team else (user_key(held.user),)
 
 
 def _blocked(live: Live, group: Group) -> Reason:

@@ -128,6 +128,7 @@ class Job:
     waiting_for: tuple[Dependency, ...] = ()
     stop_requested_at: datetime | None = None
     notes: tuple[str, ...] = ()  # what its engine wants people to know: "memory limit not enforced: …"
+    given_back: int = 0  # how many of its runs made room for an owner; they do not count as tries
 
     @property
     def run_id(self) -> RunId:
@@ -153,6 +154,7 @@ class Job:
                 "seat": None,
                 "handle": None,
                 "notes": (),
+                "stop_requested_at": None,
             } | changes
         return replace(self, state=state, reason=why, version=self.version + 1, **changes)
 

@@ -3,19 +3,20 @@
 import asyncio
 import contextlib
 import logging
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 
 from danlu.actions.planning import Outlook
-from danlu.domain.job import Job, JobState, Reason
-from danlu.domain.resources import Node, Seat
+from danlu.domain.job import Job, JobId, JobState, Reason
+from danlu.domain.resources import Node
 from danlu.engines.base import Handle, Observation, RunState
 from danlu.errors import Conflict, DanluError, Unreachable
 from danlu.loops.dependencies import release_dependents
-from danlu.loops.settle import settle
+from danlu.loops.settle import GIVING_BACK, settle_all
 from danlu.loops.telling import Teller
 from danlu.scheduler.plan import plan
-from danlu.store.base import PastRun
+from danlu.scheduler.snapshot import Plan
 from danlu.store.book import Book
 
 log = logging.getLogger(__name__)
@@ -29,13 +30,13 @@ LOOK_ANYWAY = timedelta(seconds=LOOK_ANYWAY_S / 2)
 class Schedule:
     """What the loop keeps between two ticks. Nothing here is needed to go on after a crash."""
 
-    def __init__(self, book: Book, nodes: Sequence[Node], teller: Teller) -> None:
+    def __init__(self, book: Book, nodes: Sequence[Node], teller: Teller, outlook: Outlook) -> None:
         self.book = book
         self.nodes = nodes
         self.teller = teller
-        self.outlook = Outlook()
+        self.outlook = outlook
         self.trouble: DanluError | None = None  # why nothing moves, for who asks
-        self._planned_moves = -1  # of the live jobs, when the last plan had been carried out
+        self._planned: tuple[int, int] | None = None  # what there was when the last plan had been carried out
         self._planned_at = datetime.min.replace(tzinfo=UTC)
 
     async def run(self) -> None:
@@ -71,24 +72,29 @@ class Schedule:
 
     async def tick(self, now: datetime) -> None:
         """Load, think, apply."""
-        live, teller = self.book.live, self.teller
+        live, teller, standing = self.book.live, self.teller, self.outlook.standing
         held = list(live.holding())
         seen = await teller.engine.observe([Handle(job.handle) for job in held if job.handle])
-        settled, past = _settle(held, seen, now)
-        over = {job.id: job for job in settled if not job.state.holds_seat}
+        found = settle_all(held, seen, now=now, shards_per_gpu=standing.shards_per_gpu)
+        over = {job.id: job for job in found.jobs if not job.state.holds_seat}
         # Who goes back to the queue keeps its place there: nobody starts before it is in it.
-        is_any_retried = any(job.state is JobState.QUEUED for job in over.values())
-        is_planned = not over and self._is_planned(now)
-        starting = [] if is_any_retried or is_planned else self._plan(list(over.values()), now)
-        planned_moves, self._planned_moves = live.moves, -1
-        if changes := [*settled, *starting]:
+        is_any_back = any(job.state is JobState.QUEUED for job in over.values())
+        starting: list[Job] = []
+        changes = found.jobs
+        if not is_any_back and (over or not self._is_planned(now)):
+            made = self._plan(list(over.values()), now)
+            starting = self._started(made, now)
+            changes = [*self._with_stops(found.jobs, made, now), *starting]
+        planned, self._planned = (live.moves, self.outlook.stamp), None
+        if changes:
             # While the disk works, the launches are made ready; they are told after it has.
-            writing = self.book.update(changes, past, is_planned=not is_any_retried)
+            writing = self.book.update(changes, found.past, found.charges, is_planned=not is_any_back)
             _, launches = await asyncio.gather(writing, teller.launches(starting))
-            planned_moves += len(changes)
+            for charge in found.charges:
+                standing.tally.add(charge)
             await teller.start(launches)
-        if not is_any_retried:
-            self._planned_moves = planned_moves
+        if not is_any_back:
+            self._planned = (planned[0] + len(changes), planned[1])
         unstarted = [job for job in held if job.id not in over and _is_unstarted(job, seen)]
         await teller.start(await teller.launches(unstarted))
         teller.start_snapshots([*starting, *unstarted])
@@ -98,39 +104,35 @@ class Schedule:
 
     def _is_planned(self, now: datetime) -> bool:
         """Nothing has changed since the last plan but what it brought about itself."""
-        return self.book.live.moves == self._planned_moves and abs(now - self._planned_at) < LOOK_ANYWAY
+        is_same = self._planned == (self.book.live.moves, self.outlook.stamp)
+        return is_same and abs(now - self._planned_at) < LOOK_ANYWAY
 
-    def _plan(self, over: Sequence[Job], now: datetime) -> list[Job]:
-        """The jobs that start now, with their seats and the names by which the engine will know them."""
-        live = self.book.live
+    def _plan(self, over: Sequence[Job], now: datetime) -> Plan:
         self._planned_at = now
-        made = self.outlook.plan = plan(self.outlook.snapshot(live, self.nodes, now, ended=over))
-        counts: dict[str, int] = {}
-        for start in made.starts:
-            counts[start.key] = counts.get(start.key, 0) + 1
+        self.outlook.plan = plan(self.outlook.snapshot(self.book.live, self.nodes, now, ended=over))
+        return self.outlook.plan
+
+    def _started(self, made: Plan, now: datetime) -> list[Job]:
+        """The jobs that start now, with their seats and the names by which the engine will know them."""
+        live, why = self.book.live, Reason("starting", "is being started")
+        counts = Counter(start.key for start in made.starts)
         ids = {key: iter(live.next_ids(key, count)) for key, count in counts.items()}
-        return [self._started(live.jobs[next(ids[start.key])], start.seat, now) for start in made.starts]
+        started = []
+        for start in made.starts:
+            job = live.jobs[next(ids[start.key])]
+            handle = self.teller.engine.handle(job.run_id)
+            started.append(job.moved(JobState.STARTING, why=why, at=now, seat=start.seat, handle=handle))
+        return started
 
-    def _started(self, job: Job, seat: Seat, now: datetime) -> Job:
-        handle = self.teller.engine.handle(job.run_id)
-        why = Reason("starting", "is being started")
-        return job.moved(JobState.STARTING, why=why, at=now, seat=seat, handle=handle)
-
-
-def _settle(held: Sequence[Job], seen: Mapping[Handle, Observation], now: datetime) -> tuple[list[Job], list[PastRun]]:
-    """What was seen, as the jobs that change by it and the runs that are over though their job is not."""
-    settled: list[Job] = []
-    past: list[PastRun] = []
-    for job in held:
-        observation = seen.get(Handle(job.handle or ""))
-        if observation is None:
-            continue
-        after, run = settle(job, observation, now=now)
-        if after is not job:
-            settled.append(after)
-        if run is not None:
-            past.append(run)
-    return settled, past
+    def _with_stops(self, settled: Sequence[Job], made: Plan, now: datetime) -> list[Job]:
+        """The settled jobs, and those that are asked to give back what they borrowed."""
+        changed = {job.id: job for job in settled}
+        for stop in made.stops:
+            job = changed.get(JobId(stop.key)) or self.book.live.jobs[stop.key]
+            why = Reason(GIVING_BACK, f"makes room for {stop.wanted_by}, to which belongs what this one borrowed")
+            if not job.stop_requested_at:
+                changed[job.id] = job.changed(stop_requested_at=now, reason=why)
+        return list(changed.values())
 
 
 def _is_unstarted(job: Job, seen: Mapping[Handle, Observation]) -> bool:

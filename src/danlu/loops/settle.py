@@ -1,14 +1,45 @@
-"""What an observation of a run makes of its job. Pure."""
+"""What observations of runs make of their jobs. Pure."""
 
 import signal
-from dataclasses import replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from danlu.domain.job import Job, JobState, Reason
-from danlu.engines.base import Ending, Observation, RunState
+from danlu.domain.ledger import Charge, charge_of
+from danlu.engines.base import Ending, Handle, Observation, RunState
 from danlu.store.base import PastRun
 
 _RETRIED = frozenset({JobState.FAILED, JobState.LOST})
+# The reason of a run that was asked to make room for the owner of what it borrowed.
+GIVING_BACK = "giving_back"
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    jobs: list[Job]  # that change by what was seen
+    past: list[PastRun]  # runs that are over though their job is not
+    charges: list[Charge]  # what the runs that are over have used
+
+
+def settle_all(
+    held: Iterable[Job], seen: Mapping[Handle, Observation], *, now: datetime, shards_per_gpu: int
+) -> Settled:
+    found = Settled([], [], [])
+    for job in held:
+        observation = seen.get(Handle(job.handle or ""))
+        if observation is None:
+            continue
+        after, past = settle(job, observation, now=now)
+        if after is job:
+            continue
+        found.jobs.append(after)
+        if past is not None:
+            found.past.append(past)
+        begun, ended = (past.started_at, past.ended_at) if past else (after.started_at, after.ended_at)
+        if begun and ended:
+            found.charges.append(charge_of(job, begun, ended, shards_per_gpu))
+    return found
 
 
 def settle(job: Job, seen: Observation, *, now: datetime) -> tuple[Job, PastRun | None]:
@@ -19,7 +50,7 @@ def settle(job: Job, seen: Observation, *, now: datetime) -> tuple[Job, PastRun 
             if not job.stop_requested_at:
                 return job, None  # it is still to be started
             why = Reason("stopped", "stopped before it started")
-            return job.moved(JobState.CANCELLED, why=why, at=now), None
+            return _ended(job, JobState.CANCELLED, why, None, now)
         why = Reason("lost", "the engine no longer knows this run")
         return _ended(job, JobState.LOST, why, None, now)
     started_at = seen.started_at or job.started_at or now
@@ -62,8 +93,12 @@ def describe_exit(code: int | None) -> str:
 
 
 def _ended(job: Job, state: JobState, why: Reason, exit_code: int | None, at: datetime) -> tuple[Job, PastRun | None]:
-    if state not in _RETRIED or job.attempt > job.spec.retries or job.stop_requested_at:
+    gives_back = job.reason.code == GIVING_BACK
+    tries = job.attempt - job.given_back
+    if not gives_back and (state not in _RETRIED or tries > job.spec.retries or job.stop_requested_at):
         return job.moved(state, why=why, at=at, exit_code=exit_code), None
+    if gives_back:
+        why = Reason("given_back", "gave back what it had borrowed")
     past = PastRun(
         job_id=job.id,
         attempt=job.attempt,
@@ -75,5 +110,8 @@ def _ended(job: Job, state: JobState, why: Reason, exit_code: int | None, at: da
         exit_code=exit_code,
         node=job.seat.node if job.seat else "",
     )
-    again = Reason("retry", f"run {job.attempt} of {job.spec.retries + 1} {why.text}; waits to be tried again")
+    if gives_back:
+        again = Reason("given_back", f"run {job.attempt} {why.text}; waits to go on")
+        return job.moved(JobState.QUEUED, why=again, at=at, given_back=job.given_back + 1), past
+    again = Reason("retry", f"run {tries} of {job.spec.retries + 1} {why.text}; waits to be tried again")
     return job.moved(JobState.QUEUED, why=again, at=at), past

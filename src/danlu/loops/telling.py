@@ -10,6 +10,7 @@ from datetime import UTC, datetime, timedelta
 from danlu.domain.job import Job, JobState, Reason
 from danlu.engines.base import Engine, Handle, Launch
 from danlu.errors import Conflict, DanluError, Unreachable
+from danlu.loops.settle import GIVING_BACK
 from danlu.store.book import Book
 
 log = logging.getLogger(__name__)
@@ -60,7 +61,7 @@ class Teller:
             how = job.reason.code
             if job.stop_requested_at and job.handle and self._stops_told.get(job.handle) != how:
                 grace = timedelta(0) if how == "stopping_kill" else self._grace
-                notice = job.spec.notice if how == "stopping" else None
+                notice = job.spec.notice if how in ("stopping", GIVING_BACK) else None
                 await self.engine.stop(Handle(job.handle), grace=grace, notice=notice)
                 self._stops_told[job.handle] = how
         if len(self._stops_told) > 2 * len(self.book.live.holding()) + 100:

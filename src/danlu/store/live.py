@@ -17,10 +17,11 @@ class Group:
     """Jobs that wait as one: a single job, or the tasks of an array that have not started.
     `stamp` is another one after every change of the group, so that whatever was worked out from it can be kept."""
 
-    __slots__ = ("_again", "_free", "_fresh", "key", "running", "seq", "spec", "stamp")
+    __slots__ = ("_again", "_free", "_fresh", "key", "running", "seq", "spec", "stamp", "user")
 
     def __init__(self, first: Job, running: int) -> None:
         self.key = first.group
+        self.user = first.user
         self.spec: JobSpec = first.spec
         self.seq = first.seq  # of the first that waits; never rises while any of them does
         self.running = running
@@ -92,6 +93,8 @@ class Live:
         self._order: list[Group] = []
         self._active: dict[str, int] = {}  # by group, as is the next
         self._running: dict[str, int] = {}
+        self._users: dict[str, int] = {}
+        self.users: Mapping[str, int] = MappingProxyType(self._users)  # who has active jobs, and how many
         self._dependents: dict[str, dict[JobId, None]] = {}
         self._counts = dict.fromkeys((state for state in JobState if state in ACTIVE), 0)
         self._watchers: dict[str, dict[asyncio.Future[Job], None]] = {}
@@ -188,6 +191,7 @@ class Live:
         if successor.state.is_ended:
             del self._jobs[job.id]
             _less(self._active, job.group)
+            _less(self._users, job.user)
         if job.state.holds_seat:
             del self._holding[job.id]
             self._run(job.group, -1)
@@ -199,6 +203,7 @@ class Live:
         self._jobs[job.id] = job
         if known is None:
             self._active[job.group] = self._active.get(job.group, 0) + 1
+            self._users[job.user] = self._users.get(job.user, 0) + 1
         if job.state.holds_seat:
             self._holding[job.id] = job
             self._run(job.group, 1)

@@ -149,6 +149,7 @@ def _standing(job: Job) -> Row:
         _json(_dependencies(job.waiting_for)) if job.waiting_for else None,
         maybe_micros(job.stop_requested_at),
         _json(job.notes) if job.notes else None,
+        job.given_back or None,
         job.version,
     )
 
@@ -160,7 +161,7 @@ def jobs_of(found: Iterable[Row]) -> tuple[Job, ...]:
     for row in found:
         (seq, job_id, array_id, array_index, user, _name, submitted, spec_id, _key, _team, _queue) = row[:11]
         (state, code, text, attempt, started, ended, exit_code, seat) = row[11:19]
-        (handle, waiting, stopping, notes, version, written) = row[19:]
+        (handle, waiting, stopping, notes, given_back, version, written) = row[19:]
         spec = specs.get(spec_id)
         if spec is None:
             spec = specs[spec_id] = spec_of(written)
@@ -185,6 +186,7 @@ def jobs_of(found: Iterable[Row]) -> tuple[Job, ...]:
                 waiting_for=() if waiting is None else tuple(Dependency(*one) for one in json.loads(waiting)),
                 stop_requested_at=maybe_moment(stopping),
                 notes=() if notes is None else tuple(json.loads(notes)),
+                given_back=given_back or 0,
             )
         )
     return tuple(made)

@@ -52,6 +52,7 @@ jobs = Table(
     Column("waiting_for", _TEXT),
     Column("stop_requested_at", BigInteger),
     Column("notes", _TEXT),
+    Column("given_back", BigInteger),  # None: never
     Column("version", BigInteger, nullable=False),
 )
 
@@ -74,7 +75,7 @@ _sparse("jobs_by_key", jobs.c.user, jobs.c.submit_key, jobs.c.seq, over=jobs.c.s
 _sparse("jobs_by_team_state", jobs.c.team, jobs.c.state, jobs.c.seq, over=jobs.c.team)
 
 # What an update writes.
-STANDING = tuple(column.name for column in jobs.c)[-13:]
+STANDING = tuple(column.name for column in jobs.c)[-14:]
 
 labels = Table(
     "labels",

@@ -21,6 +21,7 @@ def upgrade() -> None:
 def _extend_jobs() -> None:
     op.add_column("jobs", sa.Column("team", TEXT))
     op.add_column("jobs", sa.Column("queue", TEXT))
+    op.add_column("jobs", sa.Column("given_back", sa.BigInteger()))
     present = sa.text("team IS NOT NULL")
     op.create_index(
         "jobs_by_team_state", "jobs", ["team", "state", "seq"], sqlite_where=present, postgresql_where=present
