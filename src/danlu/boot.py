@@ -248,6 +248,20 @@ def reachable(place: Place, address: str) -> str:
     return f"{address.partition('://')[0]}://{socket.getfqdn()}:{port}"
 
 
+def read_secret(key: str, path: str) -> str:
+    """What the file that `key` names holds; empty if it names none."""
+    if not path:
+        return ""
+    try:
+        with open(path, encoding="utf-8") as file:
+            secret = file.read().strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise Invalid(f"cannot read `{key}` {path}: {getattr(error, 'strerror', None) or 'not a text'}") from error
+    if not secret:
+        raise Invalid(f"`{key}` {path} is empty", "it holds the secret, and nothing else")
+    return secret
+
+
 def log_to(state_dir: str | None) -> None:
     """To the state folder for a detached server, to the terminal for one in the foreground."""
     handler: logging.Handler = logging.StreamHandler()

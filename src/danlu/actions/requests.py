@@ -105,14 +105,15 @@ async def refuse(office: Office, actor: Actor, request_id: str, *, why: str, now
 async def _open(office: Office, actor: Actor, request_id: str, now: datetime, *, verb: str) -> Decided:
     async with office.changing:
         request = _undecided(office, request_id)
-        name, team = request.name, find_team(office.roster, request.team).name
+        # Somebody who asked by signing on may be in no team yet.
+        name, teams = request.name, [find_team(office.roster, request.team).name] if request.team else []
         check_new_name(office.roster, name, by_admin=False)
         person = Person(name, now, full_name=request.full_name, email=request.email, password=request.password)
         opened = replace(request, state=RequestState.OPENED, decided_by=actor.name, decided_at=now, password="")
-        changes = account_changes(person, [Membership(team)], office.rules.default_quota)
+        changes = account_changes(person, [Membership(team) for team in teams], office.rules.default_quota)
         said = "opened" if request.state is RequestState.APPROVED or verb == "request.approve" else "opened unapproved"
         await office.roster.record([*changes, opened], [_entry(actor, verb, opened, now, said)])
-    return Decided(opened, tuple(await make_folders(office, name, [team])))
+    return Decided(opened, tuple(await make_folders(office, name, teams)))
 
 
 def _find(office: Office, actor: Actor, verb: str, request_id: str) -> AccountRequest:

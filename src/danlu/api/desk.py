@@ -14,6 +14,7 @@ from danlu.actions import tokens
 from danlu.actions.jobs import Rules
 from danlu.actions.office import Office
 from danlu.actions.planning import Outlook
+from danlu.actions.signon_flow import Signon
 from danlu.actions.users import unix_actor
 from danlu.api.wire import job_out
 from danlu.domain.account import Actor
@@ -41,6 +42,7 @@ class Desk:
     addresses: tuple[str, ...]
     trouble: Callable[[], DanluError | None]
     stop_server: Callable[[], None]
+    signon: Signon | None = None  # with a browser, where the configuration names a provider
     snapshot_limit_bytes: int = 100 * 2**20
     started_at: datetime = field(default_factory=lambda: datetime.now(UTC))
 

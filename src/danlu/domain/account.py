@@ -158,6 +158,7 @@ RIGHTS: dict[str, frozenset[str]] = {
     "user.disable": _NOBODY,
     "user.enable": _NOBODY,
     "user.role": _NOBODY,
+    "user.link": _NOBODY,
     "team.list": _EVERYONE,
     "team.show": _EVERYONE,
     "team.create": _NOBODY,
