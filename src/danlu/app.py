@@ -162,7 +162,7 @@ async def rooms(settings: Settings, place: boot.Place, store: SqlStore, stopping
 
 
 async def _tally(store: SqlStore, half_life: timedelta, now: datetime) -> Tally:
-    return Tally(half_life, await store.charges(Tally.since(half_life, now)), now)
+    return Tally(half_life, await store.charges(Tally.since(half_life, now), with_gpus=True), now)
 
 
 def _nodes(settings: Settings, place: boot.Place) -> tuple[Node, ...]:

@@ -7,8 +7,8 @@ import pytest
 
 from danlu.domain.job import Job, JobId, JobSpec, JobState, Reason
 from danlu.domain.resources import Seat
-from danlu.engines.base import Ending, Observation, RunState
-from danlu.loops.settle import describe_exit, settle
+from danlu.engines.base import Ending, Handle, Observation, RunState
+from danlu.loops.settle import GIVING_BACK, describe_exit, settle, settle_all
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 SEAT = Seat("desk", cpus=1)
@@ -92,3 +92,57 @@ def test_a_clock_set_back_never_makes_a_job_end_before_it_began() -> None:
 def test_exit_codes_in_words() -> None:
     assert describe_exit(None) == "ended, and nobody knows how"
     assert describe_exit(255) == "exited with code 255"
+
+
+def asked_to_give_back(*, retries: int = 0, attempt: int = 1, given_back: int = 0) -> Job:
+    why = Reason(GIVING_BACK, "makes room for its owner")
+    job = running(retries=retries)
+    return replace(job, attempt=attempt, given_back=given_back, stop_requested_at=NOW, reason=why)
+
+
+@pytest.mark.parametrize("seen", [over(Ending.STOPPED, 143), over(Ending.STOPPED, 0), over(Ending.EXITED, 0)])
+def test_a_borrower_that_gave_back_waits_again(seen: Observation) -> None:
+    job, past = settle(asked_to_give_back(), seen, now=NOW)
+    assert (job.state, job.reason.code) == (JobState.QUEUED, "given_back")
+    assert (job.attempt, job.given_back, job.stop_requested_at, job.seat) == (2, 1, None, None)
+    assert past is not None
+    assert past.reason_code == "given_back"
+
+
+def test_giving_back_uses_up_no_retry() -> None:
+    job, _ = settle(asked_to_give_back(retries=1, attempt=1), over(Ending.STOPPED, 143), now=NOW)
+    job = replace(job, state=JobState.RUNNING, seat=SEAT, handle="h", started_at=NOW, reason=Reason("started", ""))
+    job, _ = settle(job, over(Ending.EXITED, 1), now=NOW)
+    assert (job.state, job.attempt) == (JobState.QUEUED, 3)
+    assert job.reason.text.startswith("run 1 of 2 ")
+    job = replace(job, state=JobState.RUNNING, seat=SEAT, handle="h", started_at=NOW, reason=Reason("started", ""))
+    assert settle(job, over(Ending.EXITED, 1), now=NOW)[0].state is JobState.FAILED
+
+
+def test_who_is_stopped_while_giving_back_is_stopped() -> None:
+    job = replace(asked_to_give_back(), reason=Reason("stopping", "its owner asked it to stop"))
+    assert settle(job, over(Ending.STOPPED, 143), now=NOW)[0].state is JobState.CANCELLED
+
+
+def test_every_run_that_is_over_is_charged_once() -> None:
+    held = [running(), running(retries=1), replace(asked_to_give_back(), seat=Seat("desk", 2, gpus=(0, 1)))]
+    jobs = [replace(job, handle=str(number), id=JobId(f"j{number}")) for number, job in enumerate(held)]
+    seen = {Handle("0"): over(Ending.EXITED, 0), Handle("1"): over(Ending.EXITED, 1), Handle("2"): over(Ending.STOPPED)}
+    found = settle_all(jobs, seen, now=NOW, shards_per_gpu=64)
+    assert [(one.run_id, one.gpus, one.cpus) for one in found.charges] == [
+        ("j0.1", 0, 1),
+        ("j1.1", 0, 1),
+        ("j2.1", 2, 2),
+    ]
+    assert {one.ended_at - one.started_at for one in found.charges} == {timedelta(seconds=5)}
+    assert [past.job_id for past in found.past] == ["j1", "j2"]
+    cards_only = settle_all(jobs, seen, now=NOW, shards_per_gpu=64, charges_all=False)
+    assert [one.run_id for one in cards_only.charges] == ["j2.1"]
+
+
+def test_a_run_that_never_began_is_not_charged() -> None:
+    job = running(state=JobState.STARTING)
+    seen = {Handle("h"): Observation(RunState.ENDED, None, NOW, Ending.NOT_STARTED, 127)}
+    found = settle_all([job], seen, now=NOW, shards_per_gpu=64)
+    assert [one.state for one in found.jobs] == [JobState.FAILED]
+    assert found.charges == []

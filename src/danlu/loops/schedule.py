@@ -75,7 +75,13 @@ class Schedule:
         live, teller, standing = self.book.live, self.teller, self.outlook.standing
         held = list(live.holding())
         seen = await teller.engine.observe([Handle(job.handle) for job in held if job.handle])
-        found = settle_all(held, seen, now=now, shards_per_gpu=standing.shards_per_gpu)
+        found = settle_all(
+            held,
+            seen,
+            now=now,
+            shards_per_gpu=standing.shards_per_gpu,
+            charges_all=bool(standing.roster.persons),  # on one's own machine only cards are counted
+        )
         over = {job.id: job for job in found.jobs if not job.state.holds_seat}
         # Who goes back to the queue keeps its place there: nobody starts before it is in it.
         is_any_back = any(job.state is JobState.QUEUED for job in over.values())

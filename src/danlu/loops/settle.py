@@ -23,8 +23,14 @@ class Settled:
 
 
 def settle_all(
-    held: Iterable[Job], seen: Mapping[Handle, Observation], *, now: datetime, shards_per_gpu: int
+    held: Iterable[Job],
+    seen: Mapping[Handle, Observation],
+    *,
+    now: datetime,
+    shards_per_gpu: int,
+    charges_all: bool = True,
 ) -> Settled:
+    """`charges_all`: also for runs that held no card."""
     found = Settled([], [], [])
     for job in held:
         observation = seen.get(Handle(job.handle or ""))
@@ -37,7 +43,7 @@ def settle_all(
         if past is not None:
             found.past.append(past)
         begun, ended = (past.started_at, past.ended_at) if past else (after.started_at, after.ended_at)
-        if begun and ended:
+        if begun and ended and (charges_all or (job.seat and (job.seat.gpus or job.seat.shards))):
             found.charges.append(charge_of(job, begun, ended, shards_per_gpu))
     return found
 
