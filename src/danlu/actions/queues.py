@@ -105,20 +105,18 @@ def default_time(queue: Queue | None, otherwise: timedelta | None) -> timedelta 
 def check_queue(queues: Queues, queue: Queue, nodes: Sequence[Node], actor: Actor, spec: JobSpec) -> None:
     """Refuse what this queue does not give one job, with what would work."""
     limits = list(limits_over(queue, spec))
-    if not limits and (never := fits_ever(nodes_in(queue, nodes), spec.ask)) is None:
+    if not limits and (never := fits_ever(nodes, spec.ask, queue)) is None:
         return
     others = [
         other
         for other in open_queues(queues, actor)
-        if other is not queue
-        and not any(limits_over(other, spec))
-        and fits_ever(nodes_in(other, nodes), spec.ask) is None
+        if other is not queue and not any(limits_over(other, spec)) and fits_ever(nodes, spec.ask, other) is None
     ]
     elsewhere = _instead(others)
     if not limits:
         assert never is not None
         hint = f"use {elsewhere}" if others else f"see what it has: `danlu queues {queue.name}`"
-        raise TooBig(f"in queue `{queue.name}` this would never start: it {never.text}", hint)
+        raise TooBig(never.text, hint)
     first = limits[0]
     hint = " or ".join(part for part in (first.instead, f"use {elsewhere}" if others else "") if part)
     raise Refused(first.text, hint or "`danlu queues` shows what each gives", code="queue_limit")

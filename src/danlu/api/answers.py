@@ -190,6 +190,41 @@ class NodeList(Answer):
     items: list[NodeOut]
 
 
+class QueueCards(Answer):
+    model: str
+    total: int
+    free: int
+    shards_free: int
+
+
+class QueueOut(Answer):
+    name: str
+    default: bool
+    interactive: bool
+    may_use: bool
+    why_not: str
+    users: list[str]
+    teams: list[str]
+    nodes: list[str]
+    cards: list[QueueCards]
+    cpus: int
+    cpus_free: int
+    running: int
+    waiting: int
+    max_gpus: int | None
+    max_shards: int | None
+    max_cpus: int | None
+    max_memory_mib: int | None
+    max_time_s: int | None
+    default_time_s: int | None
+    default_priority: int | None
+    max_priority: int | None
+
+
+class QueueList(Answer):
+    items: list[QueueOut]
+
+
 class Status(Answer):
     version: str
     pid: int

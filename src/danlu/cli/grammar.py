@@ -165,6 +165,10 @@ COMMANDS = (
     ),
     Command("status", "server:status", "cluster", "the server, its cards and its jobs", (JSON,)),
     Command("nodes", "server:nodes", "cluster", "machines, and what is free on them", (JSON,)),
+    Command(
+        "queues", "queues:queues", "cluster", "queues: what is free in them, who may use them, their rules",
+        (JSON,), words="NAME", words_min=0, examples=("danlu queues", "danlu queues train --json"),
+    ),
     Command("gpus", "server:gpus", "cluster", "cards, and who holds them", (JSON,)),
     Command(
         "up", "server:up", "server", "start your own server (any job command does it by itself)",

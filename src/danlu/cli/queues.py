@@ -1,0 +1,141 @@
+"""`danlu queues`: where jobs can go, what is free there, and the rules."""
+
+from __future__ import annotations
+
+from danlu.cli import render
+from danlu.cli.asks import connect
+from danlu.cli.text import render_duration, render_facts, render_mib, render_table
+from danlu.errors import Invalid
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Any
+
+    from danlu.cli.asks import Values
+
+    Data = dict[str, Any]
+
+
+def queues(values: Values) -> int:
+    found = connect(values).queues()
+    if values["words"]:
+        found = [_named(found, values["words"][0])]
+    if values["json"]:
+        render.as_json({"items": found})
+    elif values["words"]:
+        render.out(render_queue(found[0]))
+    elif found:
+        render.out(render_queues(found, render.width()))
+        if render.is_terminal(2):
+            render.say("* for jobs that name none; `danlu queues NAME` shows all of its rules", "dim")
+    else:
+        render.say("no queues: every job may use everything")
+    return 0
+
+
+def _named(found: Sequence[Data], name: str) -> Data:
+    for queue in found:
+        if queue["name"] == name:
+            return queue
+    from difflib import get_close_matches
+
+    names = [queue["name"] for queue in found]
+    near = get_close_matches(name, names, 1)
+    hint = f"did you mean `{near[0]}`?" if near else f"there is {', '.join(names)}" if names else "there are none here"
+    raise Invalid(f"no queue `{name}`", hint)
+
+
+def render_queues(queues: Sequence[Data], width: int | None) -> str:
+    rows = [
+        [
+            queue["name"] + ("*" if queue["default"] else ""),
+            _cards(queue),
+            str(len(queue["nodes"])),
+            f"{queue['running']}/{queue['waiting']}",
+            "yes" if queue["may_use"] else "no",
+            _rules(queue),
+        ]
+        for queue in queues
+    ]
+    return render_table(["QUEUE", "CARDS FREE", "NODES", "RUN/WAIT", "OPEN", "RULES"], rows, width)
+
+
+def _cards(queue: Data) -> str:
+    if queue["max_gpus"] == 0 and queue["max_shards"] == 0:
+        return "none"
+    return ", ".join(f"{cards['free']}/{cards['total']} {cards['model']}" for cards in queue["cards"]) or "none"
+
+
+def _rules(queue: Data) -> str:
+    """The rules in a few words; the first ones matter most, as the end may be cut."""
+    rules = []
+    if queue["teams"] or queue["users"]:
+        rules.append("for " + ", ".join(queue["teams"] + queue["users"]))
+    if not queue["interactive"]:
+        rules.append("not interactive")
+    if queue["max_gpus"] is not None:
+        rules.append(f"{queue['max_gpus']} gpus" if queue["max_gpus"] else "no gpus")
+    if queue["max_shards"] is not None:
+        rules.append(f"{queue['max_shards']} shards" if queue["max_shards"] else "no shards")
+    if queue["max_time_s"]:
+        rules.append(render_duration(queue["max_time_s"]))
+    if queue["max_cpus"] is not None:
+        rules.append(f"{queue['max_cpus']} cpus")
+    if queue["max_memory_mib"] is not None:
+        rules.append(render_mib(queue["max_memory_mib"]))
+    return ", ".join(rules)
+
+
+def render_queue(queue: Data) -> str:
+    """The block of `danlu queues NAME`."""
+    cards = [
+        f"{cards['free']} of {cards['total']} {cards['model']} free, {cards['shards_free']} shards"
+        for cards in queue["cards"]
+    ]
+    longest, default = queue["max_time_s"], queue["default_time_s"]
+    facts = [
+        ("queue", queue["name"] + (" (for jobs that name none)" if queue["default"] else "")),
+        ("you", "may use it" if queue["may_use"] else queue["why_not"]),
+        ("for", ", ".join(queue["teams"] + queue["users"]) or "everybody"),
+        ("nodes", _folded(queue["nodes"])),
+        ("cards", "\n".join(cards) or "none"),
+        ("cpus", f"{queue['cpus_free']} of {queue['cpus']} free"),
+        ("jobs", f"{queue['running']} running, {queue['waiting']} waiting"),
+        ("one job", _largest(queue)),
+        ("time", f"at most {render_duration(longest)}" if longest else ""),
+        ("if not said", f"{render_duration(default)}" if default else ""),
+        ("priority", _priorities(queue)),
+        ("interactive", "yes" if queue["interactive"] else "no"),
+    ]
+    return render_facts(facts)
+
+
+def _folded(names: Sequence[str]) -> str:
+    lines, line = [], ""
+    for name in names:
+        if line and len(line) + len(name) > 60:
+            lines.append(line + ",")
+            line = ""
+        line += f", {name}" if line else name
+    return "\n".join([*lines, line])
+
+
+def _largest(queue: Data) -> str:
+    most = [
+        f"{queue[key]} {word}"
+        for key, word in (("max_gpus", "gpus"), ("max_shards", "shards"), ("max_cpus", "cpus"))
+        if queue[key] is not None
+    ]
+    if queue["max_memory_mib"] is not None:
+        most.append(render_mib(queue["max_memory_mib"]) or "0")
+    return f"at most {', '.join(most)}" if most else ""
+
+
+def _priorities(queue: Data) -> str:
+    parts = []
+    if queue["default_priority"] is not None:
+        parts.append(f"{queue['default_priority']} if not said")
+    if queue["max_priority"] is not None:
+        parts.append(f"at most {queue['max_priority']}")
+    return ", ".join(parts)
