@@ -71,6 +71,7 @@ jobs = st.builds(
     array_index=st.none() | counts,
     waiting_for=waits,
     stop_requested_at=st.none() | times,
+    given_back=counts,
 )
 
 
