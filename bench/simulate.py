@@ -31,7 +31,7 @@ def policy() -> Policy:
 def measure(quick: bool) -> list[Figure]:
     """Seconds of the processor, which neighbours do not change much."""
     count = QUICK_JOBS if quick else JOBS
-    place = Place(NODES * CARDS, CARDS, NODES)
+    place = Place(policy().nodes)
     text = "".join(render_trace(invent(count, 1, place, 0.9))).encode()
     began = time.process_time()
     trace = parse_trace(text, "bench")

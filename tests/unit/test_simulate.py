@@ -61,7 +61,7 @@ def test_the_tables(place: Path) -> None:
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
     assert all(len(line) <= 100 for line in lines)
-    assert lines[0].startswith("4 jobs in 1h30m on 8 GPUs: 3 ended, 0 of them at their time limit; 1 never fit")
+    assert lines[0].startswith("4 jobs in 1h30m on 8 GPUs: 3 ended (0 at their limit), 1 never fit")
     assert "  line 4, li: asks for 8 GPUs, the largest node has 4" in lines
     nlp = next(line for line in lines if line.startswith("team nlp"))
     assert nlp.split()[2:8] == ["3", "29m", "29m", "53m", "58m", "59m"]  # one waits not at all, one for 59 minutes

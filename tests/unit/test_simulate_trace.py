@@ -12,6 +12,7 @@ from danlu.simulate.accepting import Desk
 from danlu.simulate.invent import Place, invent
 from danlu.simulate.people import People
 from danlu.simulate.trace import BEGIN, COLUMNS, parse_trace, render_trace
+from tests.builders import node
 
 
 def parse(text: str) -> list[TraceJob]:
@@ -158,7 +159,7 @@ def test_an_invented_trace_can_be_read_and_depends_on_the_seed_alone() -> None:
 
 
 def test_an_invented_trace_is_as_busy_as_asked_and_sleeps_at_night() -> None:
-    place = Place(gpus=16, gpus_per_node=4, nodes=4)
+    place = Place(tuple(node(f"n{number}", gpus=4) for number in range(4)))
     jobs = list(invent(3000, 1, place, 0.5))
     used_s = sum(job.duration_s * (job.ask.gpus + job.ask.shards / 64) * job.ask.nodes for job in jobs)
     assert used_s / (16 * jobs[-1].submit_s) == pytest.approx(0.5, rel=0.05)
@@ -166,3 +167,18 @@ def test_an_invented_trace_is_as_busy_as_asked_and_sleeps_at_night() -> None:
     assert sum(9 <= hour < 18 for hour in hours) > 3 * sum(hour < 7 for hour in hours)
     assert max(job.ask.gpus for job in jobs) == 4
     assert any(job.ask.nodes > 1 for job in jobs)
+
+
+def test_invented_jobs_are_taken_by_their_queues() -> None:
+    nodes = (node("old", gpus=2), node("new", gpus=4))
+    queues = {
+        "old": Queue("old", frozenset({"old"}), max_time=timedelta(hours=4), max_priority=5, default_priority=3),
+        "new": Queue("new", frozenset({"new"}), teams=frozenset({"nlp"}), max_gpus=4),
+        "cpu": Queue("cpu", max_gpus=0, max_shards=0),
+    }
+    people = People(teams={"nlp": ("li", "wang"), "cv": ("zhao",)})
+    text = "".join(render_trace(invent(200, 1, Place(nodes, queues, people.teams)))).encode()
+    jobs = list(Desk(queues, people, None, "t.csv").accept(parse_trace(text, "t.csv").rows))
+    assert not [job.refused for job in jobs if job.refused]
+    assert {(job.team, job.queue) for job in jobs} == {("nlp", "old"), ("nlp", "new"), ("cv", "old")}
+    assert max(job.ask.gpus for job in jobs if job.queue == "old") == 2

@@ -14,8 +14,13 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from itertools import accumulate
 
-from danlu.domain.resources import Ask
-from danlu.errors import Refused
+from danlu.actions.queues import closed_to, limits_over, nodes_in
+from danlu.domain.account import Actor, Membership
+from danlu.domain.job import JobSpec
+from danlu.domain.queue import Queue
+from danlu.domain.resources import Ask, Gpu, Node
+from danlu.errors import Invalid, Refused
+from danlu.scheduler.plan import fits_ever
 from danlu.scheduler.replay import TraceJob
 
 TEAMS = ("nlp", "vision", "speech", "robotics", "biology")
@@ -31,24 +36,35 @@ DAYS = (10, 10, 10, 10, 10, 4, 3)
 LONGEST_S = 7 * 86400.0
 
 
+RETRIES = 20  # for a job that some queue takes
+
+_CARDS = tuple(Gpu(index, "NVIDIA GeForce RTX 3090") for index in range(8))
+_NODES = tuple(Node(f"n{number}", 64, 512 * 1024, _CARDS) for number in range(1, 5))
+
+
 @dataclass(frozen=True, slots=True)
 class Place:
-    """For which machines and people a trace is made."""
+    """For which machines, queues and people a trace is made."""
 
-    gpus: int = 32
-    gpus_per_node: int = 8
-    nodes: int = 4
+    nodes: tuple[Node, ...] = _NODES
+    queues: Mapping[str, Queue] = field(default_factory=dict)
     teams: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    queues: tuple[str, ...] = ()  # that everybody may use
+
+    @property
+    def cards(self) -> list[int]:
+        """How many each node has that has any."""
+        return [len(node.gpus) for node in self.nodes if node.gpus]
 
 
 def invent(count: int, seed: int, place: Place, load: float = 0.85) -> Iterator[TraceJob]:
     """So many jobs, spread over as much time as makes the cards busy for `load` of it."""
+    if not place.cards:
+        raise Invalid("there is no GPU here", "name them in `[[nodes]]`, or leave `--config` out")
     rng = random.Random(seed)
     people = _people(place)
     jobs = [_job(rng, people, place) for _ in range(count)]
     busy_s = sum(job.duration_s * _width(job.ask) for job in jobs)
-    moments = _arrivals(rng, count, busy_s / (place.gpus * load))
+    moments = _arrivals(rng, count, busy_s / (sum(place.cards) * load))
     for number, (job, at_s) in enumerate(zip(jobs, moments, strict=True), 2):
         yield replace(job, key=str(number), submit_s=at_s)
 
@@ -68,9 +84,21 @@ def _people(place: Place) -> list[tuple[float, str, str]]:
 
 
 def _job(rng: random.Random, people: Sequence[tuple[float, str, str]], place: Place) -> TraceJob:
+    """A job; if there are queues, one that some queue takes."""
+    for _ in range(RETRIES):
+        job = _any_job(rng, people, max(place.cards), len(place.cards))
+        if not place.queues:
+            return job
+        fitting = [inside for queue in place.queues.values() if (inside := _inside(queue, place.nodes, job))]
+        if fitting:
+            return rng.choice(fitting)
+    raise Refused("the queues here take hardly any of the jobs that people submit", "leave `--config` out")
+
+
+def _any_job(rng: random.Random, people: Sequence[tuple[float, str, str]], cards: int, nodes: int) -> TraceJob:
     _, user, team = people[bisect([total for total, _, _ in people], rng.random() * people[-1][0])]
     _, minutes, sigma = _chosen(rng, KINDS)
-    ask = _ask(rng, place, int(_chosen(rng, SIZES)[1]))
+    ask = _ask(rng, int(_chosen(rng, SIZES)[1]), cards, nodes)
     grown = max(ask.gpus * ask.nodes, 1) ** 0.3
     seconds = round(min(max(rng.lognormvariate(math.log(minutes * 60 * grown), sigma), 5.0), LONGEST_S))
     return TraceJob(
@@ -80,23 +108,34 @@ def _job(rng: random.Random, people: Sequence[tuple[float, str, str]], place: Pl
         ask=ask,
         user=user,
         team=team,
-        queue=rng.choice(place.queues) if place.queues else "",
         priority=rng.choices((3, 5, 7), (8, 88, 4))[0],
         time_limit=_limit(rng, seconds),
         is_preemptible=rng.random() < 0.2,
     )
 
 
+def _inside(queue: Queue, nodes: Sequence[Node], job: TraceJob) -> TraceJob | None:
+    """The job as its owner would submit it to a queue; None: it would be refused there."""
+    limit, priority = job.time_limit, min(job.priority, queue.max_priority or job.priority)
+    if queue.max_time and (limit is None or limit > queue.max_time):
+        limit = queue.max_time  # what takes longer is cut into parts
+    actor = Actor(job.user, teams=(Membership(job.team),))
+    spec = JobSpec(("true",), "/", job.ask, priority=priority, time_limit=limit)
+    if closed_to(queue, actor) or any(limits_over(queue, spec)) or fits_ever(nodes_in(queue, nodes), job.ask):
+        return None
+    seconds = min(job.duration_s, queue.max_time.total_seconds()) if queue.max_time else job.duration_s
+    return replace(job, queue=queue.name, priority=priority, time_limit=limit, duration_s=seconds)
+
+
 def _chosen(rng: random.Random, rows: Sequence[tuple[float, ...]]) -> tuple[float, ...]:
     return rng.choices(rows, [row[0] for row in rows])[0]
 
 
-def _ask(rng: random.Random, place: Place, gpus: int) -> Ask:
+def _ask(rng: random.Random, gpus: int, cards: int, nodes: int) -> Ask:
     if not gpus:
         return Ask(shards=rng.choice((8, 16, 32)), cpus=2, memory_mib=8 * 1024)
-    per_node = min(gpus, place.gpus_per_node)
-    nodes = min(gpus // per_node, place.nodes)
-    return Ask(gpus=per_node, cpus=per_node * rng.choice((1, 2, 2)), memory_mib=per_node * 8 * 1024, nodes=nodes)
+    each = min(gpus, cards)
+    return Ask(gpus=each, cpus=each * rng.choice((1, 2, 2)), memory_mib=each * 8 * 1024, nodes=min(gpus // each, nodes))
 
 
 def _limit(rng: random.Random, seconds: float) -> timedelta | None:

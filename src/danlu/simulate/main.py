@@ -69,13 +69,7 @@ def _make_trace(options: argparse.Namespace) -> int:
     if options.config:
         settings = load_settings(options.config, os.environ)
         nodes = _nodes(settings)
-        cards = [len(node.gpus) for node in nodes if node.gpus]
-        if not cards:
-            raise Invalid(f"{options.config} describes no GPU", "name them in `[[nodes]]`, or leave `--config` out")
-        open_to_all = [
-            name for name, queue in queues_of(settings.queues, nodes).items() if not queue.users and not queue.teams
-        ]
-        place = Place(sum(cards), max(cards), len(cards), people.teams, tuple(open_to_all))
+        place = Place(nodes, queues_of(settings.queues, nodes), people.teams)
     load = _percent(options.load)
     _write(render_trace(invent(options.make_trace, options.seed, place, load)), "")
     return 0

@@ -5,7 +5,7 @@ import io
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
-from danlu.cli.text import render_table
+from danlu.cli.text import cut, render_table
 from danlu.scheduler.replay import Life
 from danlu.simulate.figures import Group, Never, Report, Spread
 
@@ -28,7 +28,7 @@ def _summary(report: Report) -> str:
     whole = report.in_all
     lines = [
         f"{whole.jobs:,} jobs in {render_seconds(report.span_s)} on {report.gpus:,} GPUs: "
-        f"{whole.ended:,} ended, {whole.timed_out:,} of them at their time limit; {whole.never:,} never fit",
+        f"{whole.ended:,} ended ({whole.timed_out:,} at their limit), {whole.never:,} never fit",
         f"GPUs in use: {_percent(whole.utilisation)} of the {render_seconds(report.busy_s)} with jobs",
         f"fairness between teams, 1 is equal: use {_number(report.fairness_use, 3)}, "
         f"slowdown {_number(report.fairness_slowdown, 3)}",
@@ -76,7 +76,7 @@ def _use_table(report: Report) -> str:
 def _never_list(never: Sequence[Never]) -> str:
     """The first of them by name, the others by number: all are in `--json`."""
     lines = ["These jobs would never start:"]
-    lines += [f"  line {one.line}, {one.user}: {one.why}" for one in never[:SHOWN_NEVER]]
+    lines += [cut(f"  line {one.line}, {one.user}: {one.why}", WIDTH) for one in never[:SHOWN_NEVER]]
     if len(never) > SHOWN_NEVER:
         counts = Counter(one.code for one in never[SHOWN_NEVER:])
         lines.append("  and " + ", ".join(f"{count:,} more ({code})" for code, count in counts.most_common()))
