@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 
 from danlu.actions.planning import holding_of
 from danlu.domain.account import Actor, demand
@@ -13,6 +13,7 @@ from danlu.store.base import JobFilter, Page
 from danlu.store.book import Book
 
 MAX_PAGE = 1000
+_NEVER = datetime.max.replace(tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,8 +94,8 @@ def _is_wanted(job: Job, wanted: JobFilter) -> bool:
         and wanted.user in ("", job.user)
         and wanted.name in ("", job.spec.name)
         and wanted.array_id in ("", job.array_id)
-        and (wanted.label is None or wanted.label in job.spec.labels)
         and wanted.team in ("", job.spec.team)
+        and (wanted.label is None or wanted.label in job.spec.labels)
     )
 
 
@@ -112,6 +113,11 @@ def holder_of(job: Job, now: datetime) -> Holder:
     seat = holding.seat
     gpus = seat.gpus if seat.shared_gpu is None else (seat.shared_gpu,)
     return Holder(job.id, job.user, seat.node, gpus, seat.shards, holding.ends_at, job.spec.team)
+
+
+def by_end(holder: Holder) -> tuple[datetime, str]:
+    """The next to end first; who has no time limit last."""
+    return holder.ends_at or _NEVER, holder.id
 
 
 def _node_view(node: Node, jobs: Sequence[Job], now: datetime) -> NodeView:

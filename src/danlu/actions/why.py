@@ -3,14 +3,14 @@
 import asyncio
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import datetime
 
 from danlu.actions.alternatives import NO_HELP, Alternative, Choices, find_alternatives
 from danlu.actions.jobs import Rules, accept
 from danlu.actions.planning import Outlook
 from danlu.actions.queues import nodes_in
 from danlu.actions.refs import resolve_one
-from danlu.actions.views import Holder, holder_of
+from danlu.actions.views import Holder, by_end, holder_of
 from danlu.actions.wishes import changed_wish, wish_of
 from danlu.domain.account import Actor, Membership, demand
 from danlu.domain.job import Job, JobSpec, JobState, Reason
@@ -20,7 +20,6 @@ from danlu.scheduler.plan import plan, seat_now
 from danlu.scheduler.snapshot import Snapshot, Wait, Waiting
 from danlu.store.book import Book
 
-_LAST = datetime.max.replace(tzinfo=UTC)
 TeamsOf = Callable[[str], tuple[Membership, ...]]
 
 
@@ -56,7 +55,7 @@ async def why(
     if wait is None:
         return Why(job, Reason("starting", "starts right now"), None, now)
     held = [held for held in book.live.holding() if _is_in_the_way(held, job, wait.reason, rules)]
-    holders = sorted((holder_of(one, now) for one in held), key=lambda one: (one.ends_at or _LAST, one.id))
+    holders = sorted((holder_of(one, now) for one in held), key=by_end)
     return Why(job, wait.reason, wait.place, wait.estimated_at, tuple(holders), found)
 
 

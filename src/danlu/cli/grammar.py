@@ -341,6 +341,51 @@ COMMANDS = (
         ),
     ),
     Command(
+        "quota", "quotas:show", "people", "what you and your teams may hold, hold and wait for",
+        (Option("--all", "-a", help="every quota there is"), JSON), words="HOLDER", words_min=0,
+        examples=("danlu quota", "danlu quota nlp", "danlu quota user:li"),
+    ),
+    Command(
+        "quota set", "quotas:set_quota", "people", "limit a team or person; what is not named stays (leaders)",
+        (JSON,), words="HOLDER NAME=VALUE...", words_min=2,
+        examples=(
+            "danlu quota set team:nlp gpus=8 borrow=yes", "danlu quota set user:li gpus=2 mem=64G jobs=20",
+            "danlu quota set team:nlp gpu_hours=500 period=month shards=128 cpus=none",
+        ),
+    ),
+    Command(
+        "quota clear", "quotas:clear_quota", "people", "lift a quota (leaders)", (JSON,), words="HOLDER",
+        examples=("danlu quota clear user:li",),
+    ),
+    Command(
+        "usage", "quotas:usage", "people", "GPU-hours held and asked for, CPU-hours, runs and waiting times",
+        (
+            Option("--user", metavar="NAME|me", help="of one person"),
+            Option("--team", metavar="NAME", help="of one team"),
+            Option("--since", metavar="DATE|7d", help="from this day, or so long ago; 30d unless given"),
+            Option("--until", metavar="DATE|7d", help="to this day, or so long ago; now unless given"),
+            Option("--by", metavar="WHAT", choices=("user", "team", "queue"), help="a line for each user, team, queue"),
+            Option("--csv", help="print lines for a spreadsheet"),
+            JSON,
+        ),
+        examples=("danlu usage", "danlu usage --team nlp --since 2026-07-01", "danlu usage --by team --csv"),
+    ),
+    Command(
+        "boost", "quotas:boost", "people", "put somebody's jobs first for some days (leaders); alone: who is",
+        (
+            Option("--until", metavar="DATE|3d", help="to this day, or so long; at most 30 days"),
+            Option("--why", metavar="TEXT", help="the reason, which the team reads"),
+            Option("--team", metavar="NAME", help="for which of their teams, if you lead several"),
+            JSON,
+        ),
+        words="USER", words_min=0,
+        examples=("danlu boost", 'danlu boost li --until 3d --why "paper deadline"'),
+    ),
+    Command(
+        "boost end", "quotas:end_boost", "people", "end a boost before its time", (JSON,), words="USER|ID",
+        examples=("danlu boost end li",),
+    ),
+    Command(
         "completion", "complete:script", "other", "a script that completes danlu's words: bash, zsh or fish",
         words="SHELL", examples=('eval "$(danlu completion bash)"',),
     ),

@@ -168,6 +168,36 @@ class Client(Wire):
     def teams(self) -> list[dict[str, Any]]:
         return list(self.ask("GET", "/teams")["items"])
 
+    def quotas(self, holder: str = "", *, every: bool = False) -> list[dict[str, Any]]:
+        """How `team:NAME` or `user:NAME` stands; unless one is named, I and my teams, or `every` quota there is."""
+        pairs: list[tuple[str, object]] = [("holder", holder), ("every", "true" if every else "")]
+        return list(self.ask("GET", "/quotas" + query_of(pairs))["items"])
+
+    def set_quota(self, holder: str, **changes: int | str | bool | None) -> dict[str, Any]:
+        """`set_quota("team:nlp", gpus=8, borrow=True)`; what is not named stays, None lifts a limit."""
+        return self.ask("PUT", f"/quotas/{quoted(holder)}", changes, again=True)
+
+    def clear_quota(self, holder: str) -> bool:
+        """Lift a quota; whether there was one."""
+        return bool(self.ask("DELETE", f"/quotas/{quoted(holder)}", again=True)["removed"])
+
+    def usage(
+        self, *, user: str = "", team: str = "", since: str = "", until: str = "", by: str = "user"
+    ) -> dict[str, Any]:
+        """What was used: `{"since", "until", "by", "items": [{"name", "runs", "gpu_hours", …}…], "total"}`."""
+        pairs = [("user", user), ("team", team), ("since", since), ("until", until), ("by", by)]
+        return self.ask("GET", "/usage" + query_of(pairs))
+
+    def boosts(self) -> list[dict[str, Any]]:
+        return list(self.ask("GET", "/boosts")["items"])
+
+    def boost(self, user: str, *, until: str, why: str, team: str = "") -> dict[str, Any]:
+        """Put somebody's jobs first until a day (`2026-07-01`) or for so long (`3d`)."""
+        return self.ask("POST", "/boosts", {"user": user, "until": until, "why": why, "team": team})
+
+    def end_boost(self, boost_id: str) -> None:
+        self.ask("DELETE", f"/boosts/{quoted(boost_id)}")
+
     def stop_server(self) -> None:
         """Stop the server; jobs go on."""
         self.ask("POST", "/server/stop", {})

@@ -4,7 +4,7 @@ import math
 import re
 import signal
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 from danlu.errors import Invalid
 
@@ -84,6 +84,27 @@ def parse_duration(text: str | int, what: str = "--time") -> timedelta:
     if not 0 < seconds <= 10 * 365 * 86400:
         raise Invalid(f"{what} must be more than nothing and less than ten years, not `{text}`")
     return timedelta(seconds=seconds)
+
+
+def parse_moment(text: str, what: str, *, now: datetime, ahead: bool = False) -> datetime:
+    """`2026-07-01`, `2026-07-01T18:00+08:00` (UTC unless it says), or `7d`: so long ago, or `ahead` of now."""
+    written = text.strip()
+    try:
+        moment = datetime.fromisoformat(written.replace(" ", "T", 1))
+    except ValueError:
+        try:
+            apart = parse_duration(written, what) if re.search(r"[smhdw]$", written.casefold()) else None
+        except Invalid:
+            apart = None
+        if apart is None:
+            raise Invalid(
+                f"{what} takes a date or a duration, not `{text[:40]}`", "for example `2026-07-01` or `7d`"
+            ) from None
+        return now + apart if ahead else now - apart
+    try:
+        return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
+    except OverflowError:
+        raise Invalid(f"{what}: there is no such day as `{text[:40]}`") from None
 
 
 def parse_array(text: str) -> ArrayAsk:

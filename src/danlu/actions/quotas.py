@@ -1,0 +1,179 @@
+"""Quotas: who may hold how much, and what they hold of it now."""
+
+import difflib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from danlu.actions.audit import entry
+from danlu.actions.office import Office
+from danlu.actions.views import Holder, by_end, holder_of
+from danlu.domain.account import Actor, demand
+from danlu.domain.job import Job
+from danlu.domain.ledger import gpu_hours
+from danlu.domain.quota import Quota, parse_holder, parse_quota, render_quota, team_key, user_key
+from danlu.errors import Invalid, NotFound
+from danlu.scheduler.snapshot import Holding, Snapshot, Waiting
+from danlu.store.people import Limit
+from danlu.store.roster import Roster
+
+
+@dataclass(slots=True)
+class Amounts:
+    """So much of each thing that a quota limits; shards are a part of a card in `gpus` too."""
+
+    gpus: float = 0.0
+    shards: int = 0
+    cpus: int = 0
+    memory_mib: int = 0
+    jobs: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """A holder: what it may hold, what it holds, what waits for it, and what it spent in the running period."""
+
+    holder: str
+    quota: Quota | None
+    held: Amounts
+    waiting: Amounts
+    spent_gpu_hours: float
+    since: datetime  # when the period began
+    holders: tuple[Holder, ...]  # whose jobs hold it, the next to end first
+
+
+async def set_quota(office: Office, actor: Actor, holder: str, words: Sequence[str], *, now: datetime) -> Quota | None:
+    """Change what is named of a holder's quota; the rest stays. None: nothing limits it any more."""
+    holder = _checked(office.roster, actor, holder)
+    if not words:
+        raise Invalid("what should the quota be?", "for example `gpus=8 borrow=yes`; `danlu quota clear` lifts it")
+    async with office.changing:
+        before = office.roster.quotas.get(holder)
+        after = parse_quota(words, before or Quota())
+        await _record(office, actor, holder, before, None if after == Quota() else after, now)
+    return office.roster.quotas.get(holder)
+
+
+async def clear_quota(office: Office, actor: Actor, holder: str, *, now: datetime) -> bool:
+    """Lift it; whether there was one."""
+    holder = _checked(office.roster, actor, holder)
+    async with office.changing:
+        before = office.roster.quotas.get(holder)
+        await _record(office, actor, holder, before, None, now)
+    return before is not None
+
+
+async def _record(
+    office: Office, actor: Actor, holder: str, before: Quota | None, after: Quota | None, now: datetime
+) -> None:
+    if before == after:
+        return
+    was = render_quota(before) if before else ""
+    detail = f"{render_quota(after) if after else 'none'} (was {was or 'none'})"
+    await office.roster.record([Limit(holder, after)], [entry(actor, "quota.set", holder, detail, now=now)])
+
+
+def _checked(roster: Roster, actor: Actor, holder: str) -> str:
+    """The holder's key, if there is such a person or team and the actor may set its quota."""
+    kind, name = parse_holder(holder)
+    if kind == "team":
+        # That a leader gives the own team more is what a quota is to prevent.
+        demand(actor, "quota.set", "", f"the quota of team {name}")
+    else:
+        teams: Sequence[str] = [one.team for one in roster.memberships(name)]
+        for team in teams or [""]:
+            demand(actor, "quota.set", "", f"the quota of {name}", teams=(team,) if team else ())
+    return find_holder(roster, holder)
+
+
+def find_holder(roster: Roster, text: str) -> str:
+    """`team:nlp`, `user:li`, or the bare name of a team or person that there is."""
+    if ":" in text:
+        kind, name = parse_holder(text)
+        known = roster.teams if kind == "team" else roster.persons
+        if name not in known:
+            what = "team" if kind == "team" else "person"
+            raise NotFound(f"there is no {what} `{name}`", _near(name, list(known), f"danlu {kind} list"))
+        return f"{kind}:{name}"
+    if text in roster.teams:
+        return team_key(text)
+    if text in roster.persons:
+        return user_key(text)
+    raise NotFound(
+        f"there is no team and no person `{text[:40]}`",
+        _near(text, [*roster.teams, *roster.persons], "danlu team list"),
+    )
+
+
+def _near(name: str, names: Sequence[str], command: str) -> str:
+    near = difflib.get_close_matches(name, names, n=1)
+    return f"did you mean `{near[0]}`?" if near else f"`{command}` shows who there is"
+
+
+def standings(
+    roster: Roster, snapshot: Snapshot, running: Iterable[Job], actor: Actor, wanted: str = "", *, every: bool = False
+) -> list[Standing]:
+    """How one holder stands; unless one is named, the actor and the actor's teams, or every holder with a quota."""
+    demand(actor, "quota.show", actor.name, "the quotas")
+    if wanted:
+        keys = [find_holder(roster, wanted)]
+    elif every:
+        keys = sorted(roster.quotas)
+    else:
+        keys = [user_key(actor.name), *(team_key(one.team) for one in actor.teams)]
+    books = {key: _Book() for key in keys}
+    for held in snapshot.holding:
+        for book in _of(books, held):
+            book.hold(held, snapshot.shards_per_gpu)
+    for waiting in snapshot.waiting:
+        for book in _of(books, waiting):
+            book.wait(waiting, snapshot.shards_per_gpu)
+    for job in running:
+        for key in (user_key(job.user), team_key(job.spec.team)):
+            if key in books:
+                books[key].runs.append(job)
+    return [_standing(key, roster.quotas.get(key), book, snapshot) for key, book in books.items()]
+
+
+class _Book:
+    """What is written down for one holder while all that is active is looked at once."""
+
+    def __init__(self) -> None:
+        self.held, self.waiting = Amounts(), Amounts()
+        self.holdings: list[Holding] = []
+        self.runs: list[Job] = []
+
+    def hold(self, one: Holding, shards_per_gpu: int) -> None:
+        self.holdings.append(one)
+        self.held.jobs += 1
+        for seat in (one.seat, *one.more):
+            self.held.gpus += len(seat.gpus) + seat.shards / shards_per_gpu
+            self.held.shards += seat.shards
+            self.held.cpus += seat.cpus
+            self.held.memory_mib += seat.memory_mib
+
+    def wait(self, one: Waiting, shards_per_gpu: int) -> None:
+        ask, times = one.ask, one.count * one.ask.nodes
+        self.waiting.jobs += one.count
+        self.waiting.gpus += times * (ask.gpus + ask.shards / shards_per_gpu)
+        self.waiting.shards += times * ask.shards
+        self.waiting.cpus += times * ask.cpus
+        self.waiting.memory_mib += times * ask.memory_mib
+
+
+def _of(books: Mapping[str, _Book], one: Holding | Waiting) -> Iterator[_Book]:
+    for key in (user_key(one.user), team_key(one.team)):
+        if key in books:
+            yield books[key]
+
+
+def _standing(key: str, quota: Quota | None, book: _Book, snapshot: Snapshot) -> Standing:
+    now = snapshot.now
+    since = (quota or Quota()).period.start(now)
+    spent = snapshot.spent.get(key, 0.0)
+    for one in book.holdings:
+        held = max(now - max(one.started_at or now, since), timedelta(0))
+        for seat in (one.seat, *one.more):
+            spent += gpu_hours(len(seat.gpus), seat.shards, snapshot.shards_per_gpu, held)
+    holders = sorted((holder_of(job, now) for job in book.runs), key=by_end)
+    return Standing(key, quota, book.held, book.waiting, spent, since, tuple(holders))
