@@ -145,6 +145,22 @@ def test_what_the_id_token_lacks_is_asked_for(fake: FakeProvider) -> None:
     assert "somebody else" in error.text
 
 
+@pytest.mark.parametrize(
+    ("known", "asked"),
+    [(None, "openid groups x"), (["openid", "groups"], "openid groups x"), (["openid", "email"], "openid x")],
+)
+def test_groups_are_asked_for_where_that_is_known(fake: FakeProvider, known: list[str] | None, asked: str) -> None:
+    async def play() -> None:
+        fake.more = {"scopes_supported": known} if known else {}
+        async with Provider(registration(fake, scopes="openid groups x")) as provider:
+            where = await provider.authorization_url(
+                redirect_url=BACK, state="s", nonce="n", challenge="c", now=datetime.now(UTC)
+            )
+            assert parse_qs(urlsplit(where).query)["scope"] == [asked]
+
+    asyncio.run(play())
+
+
 def test_a_provider_that_names_itself_otherwise_is_refused(fake: FakeProvider) -> None:
     fake.more = {"issuer": fake.issuer + "/"}
     error = refused(fake)

@@ -195,10 +195,15 @@ COMMANDS = (
             Option("--user", metavar="NAME", help="whose account; asked unless given"),
             PASSWORD_STDIN,
             Option("--browser", help="sign on in the browser, where the server offers it"),
+            Option("--no-browser", help="with --browser: show the address and open nothing"),
+            Option("--paste", help="with --browser: the browser is on another machine, and shows a code to paste here"),
             Option("--first", metavar="CODE", help="become the first administrator, with the code the server printed"),
             JSON,
         ),
-        examples=("danlu login --server https://gpu.lab:7411", "danlu login --user li"),
+        examples=(
+            "danlu login --server https://gpu.lab:7411", "danlu login --user li", "danlu login --browser",
+            "danlu login --browser --paste",
+        ),
     ),
     Command("logout", "login:logout", "people", "end the login, here and at the server"),
     Command("whoami", "login:whoami", "people", "who you are to the server: role, teams, how signed in", (JSON,)),
@@ -283,6 +288,11 @@ COMMANDS = (
     Command(
         "user role", "people:user_role", "people", "make somebody admin, or member again (administrators)",
         (JSON,), words="USER ROLE", words_min=2, examples=("danlu user role li admin",),
+    ),
+    Command(
+        "user link", "signon:link", "people", "say whose account it is at the sign-on (administrators)",
+        (JSON,), words="USER SUBJECT", words_min=2,
+        examples=("danlu user link li 'https://sso.lab/realms/lab|4f1c'",),
     ),
     Command(
         "team create", "people:team_create", "people", "a new team (administrators)",

@@ -21,7 +21,7 @@ _LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
 
 
 def login(values: Values) -> int:
-    if values["browser"]:
+    if values["browser"] or values["paste"] or values["no_browser"]:
         from danlu.cli.signon import browser_login
 
         return browser_login(values)

@@ -73,7 +73,7 @@ class Provider:
             "response_type": "code",
             "client_id": self._own.client_id,
             "redirect_uri": redirect_url,
-            "scope": self._own.scopes,
+            "scope": " ".join(self._scopes(metadata)),
             "state": state,
             "nonce": nonce,
             "code_challenge": challenge,
@@ -120,6 +120,11 @@ class Provider:
                 raise
             self._keys, self._read_at, self._trouble = None, now, None
             return self._metadata
+
+    def _scopes(self, metadata: Mapping[str, Any]) -> list[str]:
+        """`groups` is no standard: who does not know it refuses it, and sends groups without."""
+        known = metadata.get("scopes_supported")
+        return [one for one in self._own.scopes.split() if one != "groups" or not known or one in known]
 
     async def _discovered(self) -> dict[str, Any]:
         issuer = self._own.issuer
