@@ -16,11 +16,11 @@ from danlu.actions import signon_tickets, tokens
 from danlu.actions.office import PeopleRules
 from danlu.actions.requests import open_account, refuse
 from danlu.actions.signon import SignonRules
-from danlu.actions.signon_flow import Signon
+from danlu.actions.signon_flow import FREE_TRIES, Signon, check_redirect
 from danlu.actions.signon_tickets import CODE_FOR, TICKET_FOR, Codes, Tickets, challenge_of
 from danlu.domain.account import Actor, Membership, Person, RequestState, Role, Team
 from danlu.domain.quota import Quota
-from danlu.errors import Unauthorized
+from danlu.errors import Invalid, Unauthorized
 from danlu.identity.oidc import Provider, Registration
 from danlu.store.people import Member
 from tests.app.fake_provider import CLIENT, SECRET, FakeProvider, fake_provider
@@ -492,6 +492,19 @@ def test_a_provider_that_is_away_is_said_before_and_after_the_click(tmp_path: Pa
     with_signon(scenario, tmp_path, fake)
 
 
+def test_the_provider_is_not_asked_about_everything_at_once(tmp_path: Path, fake: FakeProvider) -> None:
+    async def scenario(rig: Rig) -> None:
+        for _ in range(FREE_TRIES + 5):
+            assert "token" in await SignOn(rig).outcome(), "what leads somewhere does not count"
+        fake.twisted = lambda claims: claims | {"nonce": "replayed"}
+        said = [(await SignOn(rig).outcome())["code"] for _ in range(FREE_TRIES + 3)]
+        assert said[:FREE_TRIES] == ["unauthorized"] * FREE_TRIES
+        assert "too_many" in said[FREE_TRIES:]
+        assert fake.asked.count("/token") < 2 * FREE_TRIES + 5 + 3
+
+    with_signon(scenario, tmp_path, fake)
+
+
 def test_a_server_without_sign_on_says_so(tmp_path: Path) -> None:
     async def scenario(rig: Rig) -> None:
         asked = await rig.client().get("/signon")
@@ -518,9 +531,17 @@ def test_secrets_stay_where_they_belong(tmp_path: Path, fake: FakeProvider) -> N
 def test_the_cookie_is_for_tls_where_the_address_is(tmp_path: Path, fake: FakeProvider) -> None:
     async def scenario(rig: Rig) -> None:
         assert rig.desk.signon is not None
-        rig.desk.signon.redirect_url = "https://danlu.lab/api/v1/signon/callback"
-        assert "Secure" in (await SignOn(rig).start()).headers["set-cookie"]
+        rig.desk.signon.redirect_url = "https://lab.example/danlu/api/v1/signon/callback"
+        cookie = (await SignOn(rig).start()).headers["set-cookie"]
+        assert "Secure" in cookie
+        assert "Path=/danlu/api/v1/signon;" in cookie
         asked = (await rig.client().get("/signon")).json()
-        assert asked == {"issuer": fake.issuer, "url": "https://danlu.lab/api/v1/signon/start"}
+        assert asked == {"issuer": fake.issuer, "url": "https://lab.example/danlu/api/v1/signon/start"}
 
     with_signon(scenario, tmp_path, fake)
+
+
+def test_a_wrong_address_to_come_back_to_is_refused() -> None:
+    for wrong in ("danlu.lab/api/v1/signon/callback", "https://danlu.lab/", "javascript:/signon/callback"):
+        with pytest.raises(Invalid, match=r"oidc\.redirect_url"):
+            check_redirect(wrong)

@@ -13,11 +13,22 @@ from typing import Any, Protocol
 
 from danlu.actions.accounts import issue_login
 from danlu.actions.office import Office
+from danlu.actions.pace import Pace, place_of, too_many
 from danlu.actions.signon import SignonRules, arrive
 from danlu.actions.signon_tickets import Codes, Ticket, Tickets, challenge_of, check_same
 from danlu.actions.users import find_person, refuse_disabled
-from danlu.errors import Refused, Unauthorized
+from danlu.errors import Invalid, Refused, Unauthorized
 from danlu.store.base import Token
+
+# Answers from one place that led nowhere, before the provider is asked about the next one more slowly.
+FREE_TRIES = 20
+CALLBACK = "/signon/callback"
+
+
+def check_redirect(url: str) -> str:
+    if url and (not url.startswith(("https://", "http://")) or not url.endswith(CALLBACK)):
+        raise Invalid(f"`oidc.redirect_url` ends with {CALLBACK}, unlike `{url}`", f"https://HOST/api/v1{CALLBACK}")
+    return url
 
 
 class Provider(Protocol):
@@ -39,8 +50,9 @@ class Signon:
 
     def __init__(self, office: Office, provider: Provider, rules: SignonRules, *, redirect_url: str = "") -> None:
         self.office, self.provider, self.rules = office, provider, rules
-        self.redirect_url = redirect_url
+        self.redirect_url = check_redirect(redirect_url)
         self.tickets, self.codes = Tickets(), Codes()
+        self._pace = Pace(free=FREE_TRIES)
 
     async def check(self, *, now: datetime) -> None:
         """Raises if the provider cannot be asked."""
@@ -76,6 +88,10 @@ class Signon:
         if "error" in answer or not answer.get("code"):
             why = answer.get("error", "no answer")
             raise Refused(f"the identity provider did not let you in: {why[:60]!a}", "sign on again, or ask its people")
+        place = place_of(origin)
+        if wait := self._pace.wait(place, now):
+            raise too_many("too many sign-ons that led nowhere", wait)
+        self._pace.count(place, now)
         claims = await self.provider.claims(
             code=answer["code"],
             redirect_url=redirect_url,
@@ -84,6 +100,7 @@ class Signon:
             wanted=self.rules.wanted,
             now=now,
         )
+        self._pace.give_back(place)
         return (await arrive(self.office, claims, self.rules, origin=origin, now=now)).name
 
     async def finish(self, code: str, verifier: str, *, origin: str, now: datetime) -> tuple[Token, str]:

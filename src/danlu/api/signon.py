@@ -1,7 +1,8 @@
 """Routes of the sign-on with a browser. What the browser is told are pages; the terminal is told JSON."""
 
+import logging
 from datetime import UTC, datetime
-from urllib.parse import parse_qs, urlencode
+from urllib.parse import parse_qs, urlencode, urlsplit
 
 from fastapi import APIRouter, Request
 from pydantic import BaseModel, ConfigDict
@@ -17,6 +18,7 @@ from danlu.api.signon_pages import HEADERS, code_page, confirm_page, error_page
 from danlu.api.wire import Json, read_body, schema_of
 from danlu.errors import DanluError, Invalid, Refused
 
+log = logging.getLogger(__name__)
 router = APIRouter(default_response_class=Json)
 
 COOKIE = "danlu_signon"
@@ -75,8 +77,15 @@ async def begin_signon(desk: TheDesk, request: Request) -> Response:
     except DanluError as error:
         return error_page(error)
     page = confirm_page(spoken(ticket.challenge), signon.tickets.confirmation(ticket), signon.rules.issuer)
-    is_encrypted = _redirect_url(signon, request).startswith("https:")
-    page.set_cookie(COOKIE, signon.tickets.seal(ticket), path=PLACE, secure=is_encrypted, httponly=True, samesite="lax")
+    where = urlsplit(_redirect_url(signon, request))
+    page.set_cookie(
+        COOKIE,
+        signon.tickets.seal(ticket),
+        path=where.path.removesuffix("/callback"),
+        secure=where.scheme == "https",
+        httponly=True,
+        samesite="lax",
+    )
     return page
 
 
@@ -93,7 +102,7 @@ async def confirm_signon(desk: TheDesk, request: Request) -> Response:
     try:
         where = await signon.depart(ticket, redirect_url=_redirect_url(signon, request), now=now)
     except DanluError as error:
-        return _ended(signon, ticket, error, now)
+        return _ended(signon, request, ticket, error, now)
     return RedirectResponse(where, 303, HEADERS)
 
 
@@ -110,8 +119,8 @@ async def return_from_provider(desk: TheDesk, request: Request) -> Response:
     try:
         name = await signon.settle(ticket, query, redirect_url=redirect_url, origin=origin_of(request), now=now)
     except DanluError as error:
-        return _ended(signon, ticket, error, now)
-    return _ended(signon, ticket, name, now)
+        return _ended(signon, request, ticket, error, now)
+    return _ended(signon, request, ticket, name, now)
 
 
 @router.post("/signon/finish", status_code=201, response_model=NewToken, openapi_extra=schema_of(FinishIn))
@@ -130,9 +139,12 @@ async def link_account(desk: TheDesk, actor: TheActor, request: Request, name: s
     return Json({"user": person.name, "subject": person.subject})
 
 
-def _ended(signon: Signon, ticket: Ticket, outcome: str | DanluError, now: datetime) -> Response:
+def _ended(signon: Signon, request: Request, ticket: Ticket, outcome: str | DanluError, now: datetime) -> Response:
     """The terminal learns how it ended, well or not; where there is only a page, the page says it."""
     answer: Response
+    if isinstance(outcome, DanluError):
+        # As a literal: what the provider calls somebody may hold line ends.
+        log.info("a sign-on from %s was refused: %a", origin_of(request), outcome.text)
     if ticket.port:
         code = signon.codes.give(outcome, ticket.challenge, now=now)
         query = urlencode({"code": code, "state": ticket.echo})
@@ -141,7 +153,7 @@ def _ended(signon: Signon, ticket: Ticket, outcome: str | DanluError, now: datet
         answer = error_page(outcome)
     else:
         answer = code_page(signon.codes.give(outcome, ticket.challenge, now=now))
-    answer.delete_cookie(COOKIE, path=PLACE)
+    answer.delete_cookie(COOKIE, path=urlsplit(_redirect_url(signon, request)).path.removesuffix("/callback"))
     return answer
 
 
