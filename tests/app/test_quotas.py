@@ -133,13 +133,19 @@ def test_every_change_is_in_the_audit_log_with_what_was_before(tmp_path: Path) -
     on_rig(scenario, tmp_path)
 
 
-def test_the_scheduling_loop_looks_again(tmp_path: Path) -> None:
+def test_a_raised_quota_lets_who_waited_for_it_start(tmp_path: Path) -> None:
     async def scenario(rig: Rig) -> None:
         await move_in(rig)
-        await rig.until(lambda: not rig.desk.book.changed.is_set())
-        stamp = rig.desk.roster.stamp
-        await (await come(rig, "chief")).put("/quotas/team:nlp", json={"gpus": 1})
-        assert rig.desk.roster.stamp != stamp
+        chief, li = await come(rig, "chief"), await come(rig, "li")
+        await chief.put("/quotas/team:nlp", json={"gpus": 1})
+        jobs = [
+            (await li.post("/jobs", json={"command": ["true"], "workdir": "/", "gpus": 1})).json()["id"] for _ in "ab"
+        ]
+        await rig.state(li, jobs[0], "RUNNING")
+        why = (await li.get(f"/jobs/{jobs[1]}/why")).json()
+        assert (why["state"], why["reason"]["code"]) == ("QUEUED", "quota")
+        await chief.put("/quotas/team:nlp", json={"gpus": 2})
+        await rig.state(li, jobs[1], "RUNNING")
 
     on_rig(scenario, tmp_path)
 
@@ -175,7 +181,10 @@ def test_what_is_held_and_what_waits_for_it(tmp_path: Path) -> None:
         assert team["held"] == {"gpus": 1.25, "shards": 16, "cpus": 2, "memory_mib": 1024, "jobs": 2}
         assert (team["waiting"]["gpus"], team["waiting"]["jobs"]) == (6, 3)
         assert [one["user"] for one in team["holders"]] == ["li", "wang"]  # the next to end first
-        assert team["spent_gpu_hours"] >= 0
+        assert team["spent_gpu_hours"] is None  # no quota, no period
+        await (await come(rig, "chief")).put("/quotas/team:nlp", json={"gpus": 9, "period": "day"})
+        team = (await li.get("/quotas?holder=team:nlp")).json()["items"][0]
+        assert 0 <= team["spent_gpu_hours"] < 1
         cv = (await wang.get("/quotas?holder=cv")).json()["items"][0]
         assert (cv["held"]["jobs"], cv["holders"]) == (0, [])
 

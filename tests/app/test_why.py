@@ -6,6 +6,7 @@ from typing import Any
 import httpx
 
 from tests.app.rig import Rig, on_rig
+from tests.app.shares import come, move_in
 
 ROOT = 0
 
@@ -119,3 +120,41 @@ def test_holders_are_those_of_the_cards_that_are_wanted(tmp_path: Path) -> None:
         assert [one["id"] for one in why["holders"]] == [new, old]
 
     on_rig(scenario, tmp_path, models=["NVIDIA GeForce RTX 3090", "NVIDIA GeForce GTX 1080 Ti"])
+
+
+def test_who_waits_for_a_quota_sees_who_fills_it_and_how_to_borrow(tmp_path: Path) -> None:
+    async def scenario(rig: Rig) -> None:
+        await move_in(rig)
+        chief, li, wang, dean = [await come(rig, name) for name in ("chief", "li", "wang", "dean")]
+        await chief.put("/quotas/team:nlp", json={"gpus": 1, "borrow": True})
+        mates = await submitted(wang, gpus=1, team="nlp", time="1h")
+        await rig.state(wang, mates, "RUNNING")
+        other = await submitted(dean, gpus=1, time="2h")
+        await rig.state(dean, other, "RUNNING")
+        waiting = await submitted(li, gpus=1)
+        why = (await li.get(f"/jobs/{waiting}/why")).json()
+        assert why["reason"]["code"] == "quota"
+        assert [(one["id"], one["user"], one["team"]) for one in why["holders"]] == [(mates, "wang", "nlp")]
+        assert why["alternatives"] == []  # no card is idle
+        rig.engine.finish(f"{other}.1")
+        await rig.until(lambda: other not in rig.desk.book.live.jobs)
+        why = (await li.get(f"/jobs/{waiting}/why")).json()
+        assert [one["options"] for one in why["alternatives"]] == ["--preemptible"]
+        clone = (await li.post(f"/jobs/{waiting}/clone", json=why["alternatives"][0]["changes"])).json()["id"]
+        await rig.state(li, clone, "RUNNING")
+
+    on_rig(scenario, tmp_path)
+
+
+def test_another_team_is_offered_to_who_is_in_it(tmp_path: Path) -> None:
+    async def scenario(rig: Rig) -> None:
+        await move_in(rig)
+        chief, wang = await come(rig, "chief"), await come(rig, "wang")
+        await chief.put("/quotas/team:nlp", json={"gpus": 0})
+        waiting = await submitted(wang, gpus=1, team="nlp")
+        why = (await wang.get(f"/jobs/{waiting}/why")).json()
+        assert [one["options"] for one in why["alternatives"]] == ["--team cv"]
+        seen = (await chief.get(f"/jobs/{waiting}/why")).json()  # the owner's ways out, whoever asks
+        assert seen["alternatives"] == why["alternatives"]
+
+    on_rig(scenario, tmp_path)

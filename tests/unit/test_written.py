@@ -1,6 +1,6 @@
 from collections.abc import Callable
 from contextlib import suppress
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from hypothesis import given
@@ -16,10 +16,12 @@ from danlu.domain.written import (
     parse_duration,
     parse_gpus,
     parse_memory_mib,
+    parse_moment,
     parse_notice,
     parse_pairs,
 )
 from danlu.errors import Invalid
+from tests.builders import NOW
 
 
 @pytest.mark.parametrize(("text", "count"), [("0", 0), ("4", 4), (4, 4), ("007", 7)])
@@ -208,3 +210,27 @@ def test_any_text_is_read_or_refused(text: str, parse: Callable[[str], object]) 
 @given(st.integers(1, 10**8))
 def test_a_duration_in_seconds_is_read_back(seconds: int) -> None:
     assert parse_duration(f"{seconds}s") == timedelta(seconds=seconds)
+
+
+@pytest.mark.parametrize(
+    ("text", "moment"),
+    [
+        ("2026-07-01", datetime(2026, 7, 1, tzinfo=UTC)),
+        ("2026-07-01 18:30", datetime(2026, 7, 1, 18, 30, tzinfo=UTC)),
+        ("2026-07-01T18:30+08:00", datetime(2026, 7, 1, 10, 30, tzinfo=UTC)),
+        ("7d", NOW - timedelta(days=7)),
+        ("12h", NOW - timedelta(hours=12)),
+    ],
+)
+def test_moments(text: str, moment: datetime) -> None:
+    assert parse_moment(text, "--since", now=NOW) == moment
+
+
+def test_moments_ahead() -> None:
+    assert parse_moment("3d", "--until", now=NOW, ahead=True) == NOW + timedelta(days=3)
+
+
+@pytest.mark.parametrize("text", ["", "soon", "7", "-7d", "2026-13-01", "2026-02-30", "0001-01-01T00:00+14:00", "99y"])
+def test_no_moments(text: str) -> None:
+    with pytest.raises(Invalid, match="--since"):
+        parse_moment(text, "--since", now=NOW)

@@ -16,8 +16,8 @@ MAX_FOUND = 5
 MAX_OF_A_KIND = 3
 TRIED = "what would start instead"
 _TIMES = tuple(timedelta(minutes=minutes) for minutes in (30, 60, 120, 240, 480, 1440))
-# Not even another ask helps what waits for another job, or for its own array.
-NO_HELP = frozenset({"dependency", "array_limit"})
+# Not even another ask helps what waits for another job, for its own array, or for its owner's account.
+NO_HELP = frozenset({"dependency", "array_limit", "disabled"})
 
 
 @dataclass(frozen=True, slots=True)

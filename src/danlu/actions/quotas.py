@@ -3,14 +3,13 @@
 import difflib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from danlu.actions.audit import entry
 from danlu.actions.office import Office
 from danlu.actions.views import Holder, by_end, holder_of
 from danlu.domain.account import Actor, demand
 from danlu.domain.job import Job
-from danlu.domain.ledger import gpu_hours
 from danlu.domain.quota import Quota, parse_holder, parse_quota, render_quota, team_key, user_key
 from danlu.errors import Invalid, NotFound
 from danlu.scheduler.snapshot import Holding, Snapshot, Waiting
@@ -37,8 +36,8 @@ class Standing:
     quota: Quota | None
     held: Amounts
     waiting: Amounts
-    spent_gpu_hours: float
-    since: datetime  # when the period began
+    spent_gpu_hours: float | None  # None without a quota, which says of which period
+    since: datetime | None  # when the period began
     holders: tuple[Holder, ...]  # whose jobs hold it, the next to end first
 
 
@@ -140,11 +139,9 @@ class _Book:
 
     def __init__(self) -> None:
         self.held, self.waiting = Amounts(), Amounts()
-        self.holdings: list[Holding] = []
         self.runs: list[Job] = []
 
     def hold(self, one: Holding, shards_per_gpu: int) -> None:
-        self.holdings.append(one)
         self.held.jobs += 1
         for seat in (one.seat, *one.more):
             self.held.gpus += len(seat.gpus) + seat.shards / shards_per_gpu
@@ -168,12 +165,8 @@ def _of(books: Mapping[str, _Book], one: Holding | Waiting) -> Iterator[_Book]:
 
 
 def _standing(key: str, quota: Quota | None, book: _Book, snapshot: Snapshot) -> Standing:
-    now = snapshot.now
-    since = (quota or Quota()).period.start(now)
-    spent = snapshot.spent.get(key, 0.0)
-    for one in book.holdings:
-        held = max(now - max(one.started_at or now, since), timedelta(0))
-        for seat in (one.seat, *one.more):
-            spent += gpu_hours(len(seat.gpus), seat.shards, snapshot.shards_per_gpu, held)
-    holders = sorted((holder_of(job, now) for job in book.runs), key=by_end)
-    return Standing(key, quota, book.held, book.waiting, spent, since, tuple(holders))
+    holders = tuple(sorted((holder_of(job, snapshot.now) for job in book.runs), key=by_end))
+    if quota is None:
+        return Standing(key, None, book.held, book.waiting, None, None, holders)
+    spent, since = snapshot.spent.get(key, 0.0), quota.period.start(snapshot.now)
+    return Standing(key, quota, book.held, book.waiting, spent, since, holders)

@@ -14,6 +14,7 @@ from danlu.actions.views import Holder, by_end, holder_of
 from danlu.actions.wishes import changed_wish, wish_of
 from danlu.domain.account import Actor, Membership, demand
 from danlu.domain.job import Job, JobSpec, JobState, Reason
+from danlu.domain.quota import team_key, user_key
 from danlu.domain.resources import Ask, Node, Seat, model_fits
 from danlu.errors import DanluError
 from danlu.scheduler.plan import plan, seat_now
@@ -51,10 +52,11 @@ async def why(
         return Why(job, job.reason)
     owner = Actor(job.user, teams=teams_of(job.user))
     choices = choices_of(rules, owner, job.spec)
-    wait, found = await asyncio.to_thread(_think, _kept(outlook, book, rules, now), job, choices)
+    snapshot = _kept(outlook, book, rules, now)
+    wait, found = await asyncio.to_thread(_think, snapshot, job, choices)
     if wait is None:
         return Why(job, Reason("starting", "starts right now"), None, now)
-    held = [held for held in book.live.holding() if _is_in_the_way(held, job, wait.reason, rules)]
+    held = [held for held in book.live.holding() if _is_in_the_way(held, job, wait.reason, rules, snapshot.quotas)]
     holders = sorted((holder_of(one, now) for one in held), key=by_end)
     return Why(job, wait.reason, wait.place, wait.estimated_at, tuple(holders), found)
 
@@ -119,14 +121,18 @@ def _less(snapshot: Snapshot, entry: Waiting) -> Snapshot:
     return replace(snapshot, waiting=(*others, *(rest if entry.count > 1 else ())))
 
 
-def _is_in_the_way(held: Job, waiting: Job, reason: Reason, rules: Rules) -> bool:
+def _is_in_the_way(held: Job, waiting: Job, reason: Reason, rules: Rules, limited: Collection[str]) -> bool:
     """Does it hold what the other waits for: something of its quota, or of its kind in its queue?"""
     if reason.code in NO_HELP:
         return False
-    if "quota" in reason.code:
-        return held.user == waiting.user if "user" in reason.code else held.spec.team == waiting.spec.team
+    if reason.code == "quota":
+        return any(key in limited for key in {*_keys(held)} & {*_keys(waiting)})
     queue = rules.queues.get(waiting.spec.queue)
     return _holds_such(held.seat, waiting.spec.ask, nodes_in(queue, rules.nodes) if queue else rules.nodes)
+
+
+def _keys(job: Job) -> tuple[str, str]:
+    return user_key(job.user), team_key(job.spec.team)
 
 
 def _holds_such(seat: Seat | None, ask: Ask, nodes: Sequence[Node]) -> bool:

@@ -77,8 +77,8 @@ class QuotaOut(Answer):
     borrow: bool
     held: AmountsOut
     waiting: AmountsOut
-    spent_gpu_hours: float
-    period_began_at: str
+    spent_gpu_hours: float | None
+    period_began_at: str | None
     holders: list[HolderOut]
 
 
@@ -131,7 +131,7 @@ def quota_out(standing: Standing) -> dict[str, Any]:
         "borrow": quota.borrow,
         "held": _amounts_out(standing.held),
         "waiting": _amounts_out(standing.waiting),
-        "spent_gpu_hours": round(standing.spent_gpu_hours, 3),
+        "spent_gpu_hours": None if standing.spent_gpu_hours is None else round(standing.spent_gpu_hours, 3),
         "period_began_at": time_out(standing.since),
         "holders": [holder_out(holder) for holder in standing.holders],
     }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from danlu.cli.text import render_duration, render_mib, render_moment, render_table
+from danlu.cli.text import render_duration, render_mib, render_moment, render_table, visible
 from danlu.cli.views import render_seat
 
 TYPE_CHECKING = False
@@ -31,7 +31,7 @@ def render_quotas(items: Sequence[Data], now: float, width: int | None) -> str:
 
 def _standing(item: Data) -> list[str]:
     limits, held, waiting = item["limits"], item["held"], item["waiting"]
-    spent = f"{item['spent_gpu_hours']:.1f}"
+    spent = "" if item["spent_gpu_hours"] is None else f"{item['spent_gpu_hours']:.1f}"
     if limits["gpu_hours"] is not None:
         spent += f"/{limits['gpu_hours']} a {item['period']}"
     return [
@@ -43,8 +43,12 @@ def _standing(item: Data) -> list[str]:
         _of(held["jobs"], limits["jobs"]),
         spent,
         "yes" if item["borrow"] else "no",
-        f"{waiting['jobs']} jobs, {waiting['gpus']:g} GPUs" if waiting["jobs"] else "",
+        f"{_count(waiting['jobs'], 'job')}, {_count(waiting['gpus'], 'GPU')}" if waiting["jobs"] else "",
     ]
+
+
+def _count(number: float, thing: str) -> str:
+    return f"{number:g} {thing}{'' if number == 1 else 's'}"
 
 
 def _of(held: object, limit: int | None, *, is_memory: bool = False) -> str:
@@ -95,7 +99,8 @@ def render_usage_csv(usage: Data) -> str:
 
 def _inert(name: str) -> str:
     """Spreadsheets calculate what begins like a formula; a quote before it makes it a text."""
-    return f"'{name}" if name[:1] in ("=", "+", "-", "@", "\t", "\r", "\n") else name
+    shown = visible(name)
+    return f"'{shown}" if shown[:1] in ("=", "+", "-", "@") else shown
 
 
 def render_boosts(boosts: Sequence[Data], now: float, width: int | None) -> str:
