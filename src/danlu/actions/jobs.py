@@ -107,6 +107,8 @@ async def clone(
     job = (await resolve(book, actor, ref))[0]
     demand(actor, "job.clone", job.user, f"job {job.id}", teams=(job.spec.team,))
     wish = wish_of(job.spec)
+    if not actor.is_in(wish.team):
+        wish = replace(wish, team="")  # it becomes a job of the actor's, in a team of the actor's
     if job.array_index is not None and ref != job.array_id:
         wish = replace(wish, array=str(job.array_index))
     wish = changed_wish(wish, changes)
