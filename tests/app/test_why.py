@@ -5,8 +5,10 @@ from typing import Any
 
 import httpx
 
+from danlu.domain.queue import Queue
 from tests.app.rig import Rig, on_rig
 from tests.app.shares import come, move_in
+from tests.builders import node
 
 ROOT = 0
 
@@ -158,3 +160,38 @@ def test_another_team_is_offered_to_who_is_in_it(tmp_path: Path) -> None:
         assert seen["alternatives"] == why["alternatives"]
 
     on_rig(scenario, tmp_path)
+
+
+def test_only_queues_that_the_owner_may_use_and_that_take_it_are_offered(tmp_path: Path) -> None:
+    async def scenario(rig: Rig) -> None:
+        await move_in(rig)
+        li = await come(rig, "li")
+        await rig.state(li, await submitted(li, gpus=1), "RUNNING")
+        waiting = await submitted(li, gpus=1)
+        why = (await li.get(f"/jobs/{waiting}/why")).json()
+        assert [one["options"] for one in why["alternatives"]] == ["--queue open"]
+        clone = (await li.post(f"/jobs/{waiting}/clone", json=why["alternatives"][0]["changes"])).json()["id"]
+        assert (await rig.state(li, clone, "RUNNING"))["node"] == "free"
+
+    queues = [
+        Queue("main", frozenset({"full"}), is_default=True),
+        Queue("theirs", frozenset({"free"}), teams=frozenset({"cv"})),
+        Queue("small", frozenset({"free"}), max_gpus=0),
+        Queue("open", frozenset({"free"}), teams=frozenset({"nlp"})),
+    ]
+    nodes = [node("full", gpus=1), node("free", gpus=1)]
+    on_rig(scenario, tmp_path, nodes=nodes, queues={queue.name: queue for queue in queues})
+
+
+def test_who_holds_cards_of_another_queue_is_not_in_the_way(tmp_path: Path) -> None:
+    async def scenario(rig: Rig) -> None:
+        client = rig.client(ROOT)
+        mine = await submitted(client, gpus=1, queue="a")
+        theirs = await submitted(client, gpus=1, queue="b")
+        for job in (mine, theirs):
+            await rig.state(client, job, "RUNNING")
+        why = (await client.get(f"/jobs/{await submitted(client, gpus=1, queue='a')}/why")).json()
+        assert [one["id"] for one in why["holders"]] == [mine]
+
+    queues = {name: Queue(name, frozenset({name})) for name in ("a", "b")}
+    on_rig(scenario, tmp_path, nodes=[node("a", gpus=1), node("b", gpus=1)], queues=queues)

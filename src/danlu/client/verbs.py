@@ -63,6 +63,7 @@ class Client(Wire):
         name: str = "",
         label: str = "",
         array: str = "",
+        team: str = "",
         limit: int | None = None,
     ) -> Iterator[Job]:
         """Jobs, newest first; pages are asked for as the iteration goes on. `user="all"` is everybody."""
@@ -70,7 +71,8 @@ class Client(Wire):
         cursor, left = "", limit
         while left is None or left > 0:
             most = PAGE if left is None else min(left, PAGE)
-            page = self.page(states=states, user=user, name=name, label=label, array=array, limit=most, before=cursor)
+            filters = {"user": user, "name": name, "label": label, "array": array, "team": team}
+            page = self.page(states=states, limit=most, before=cursor, **filters)
             for data in page["items"][:most]:
                 yield Job(self, data)
             left = None if left is None else left - len(page["items"])
@@ -185,8 +187,8 @@ class Client(Wire):
         self, *, user: str = "", team: str = "", since: str = "", until: str = "", by: str = "user"
     ) -> dict[str, Any]:
         """What was used: `{"since", "until", "by", "items": [{"name", "runs", "gpu_hours", …}…], "total"}`."""
-        pairs = [("user", user), ("team", team), ("since", since), ("until", until), ("by", by)]
-        return self.ask("GET", "/usage" + query_of(pairs))
+        given = {"user": user, "team": team, "since": since, "until": until, "by": by}
+        return self.ask("GET", "/usage" + query_of([*given.items()]))
 
     def boosts(self) -> list[dict[str, Any]]:
         return list(self.ask("GET", "/boosts")["items"])
