@@ -43,7 +43,8 @@ class Outlook:
         return self.standing.roster.stamp
 
     def snapshot(self, live: Live, nodes: Iterable[Node], now: datetime, *, ended: Sequence[Job] = ()) -> Snapshot:
-        """Everything active as it stands, less the runs that are known to be over but not yet written down."""
+        """Everything active as it stands, less the runs that are known to be over but not yet written down.
+        Nothing that happens later changes it: another thread may think about it."""
         over = {job.id for job in ended}
         if self._stamp != self.stamp:
             self._stamp = self.stamp
@@ -57,7 +58,7 @@ class Outlook:
                 holding[job.id] = held
         self._holding = holding
         held_now = tuple(held for _, held in holding.values())
-        standing, quotas = self.standing, self.standing.roster.quotas
+        standing, quotas = self.standing, dict(self.standing.roster.quotas)
         # Among one person's jobs there is nobody to be fair to.
         is_shared = len(live.users) > 1 or bool(quotas)
         return Snapshot(

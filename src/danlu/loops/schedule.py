@@ -24,6 +24,8 @@ log = logging.getLogger(__name__)
 # Only after trouble, or to meet a moment that nothing announces; work itself is announced.
 RETRY_S = 1.0
 LOOK_ANYWAY_S = 30.0
+# With more entries than this the plan is made in a thread: nobody else's request should wait for it.
+THINKS_APART = 200
 LOOK_ANYWAY = timedelta(seconds=LOOK_ANYWAY_S / 2)
 
 
@@ -87,11 +89,12 @@ class Schedule:
         is_any_back = any(job.state is JobState.QUEUED for job in over.values())
         starting: list[Job] = []
         changes = found.jobs
+        planned = (live.moves, self.outlook.stamp)
         if not is_any_back and (over or not self._is_planned(now)):
-            made = self._plan(list(over.values()), now)
+            made = await self._plan(list(over.values()), now)
             starting = self._started(made, now)
             changes = [*self._with_stops(found.jobs, made, now), *starting]
-        planned, self._planned = (live.moves, self.outlook.stamp), None
+        self._planned = None
         if changes:
             # While the disk works, the launches are made ready; they are told after it has.
             writing = self.book.update(changes, found.past, found.charges, is_planned=not is_any_back)
@@ -113,9 +116,11 @@ class Schedule:
         is_same = self._planned == (self.book.live.moves, self.outlook.stamp)
         return is_same and abs(now - self._planned_at) < LOOK_ANYWAY
 
-    def _plan(self, over: Sequence[Job], now: datetime) -> Plan:
+    async def _plan(self, over: Sequence[Job], now: datetime) -> Plan:
         self._planned_at = now
-        self.outlook.plan = plan(self.outlook.snapshot(self.book.live, self.nodes, now, ended=over))
+        snapshot = self.outlook.snapshot(self.book.live, self.nodes, now, ended=over)
+        is_long = len(snapshot.waiting) > THINKS_APART
+        self.outlook.plan = await asyncio.to_thread(plan, snapshot) if is_long else plan(snapshot)
         return self.outlook.plan
 
     def _started(self, made: Plan, now: datetime) -> list[Job]:
@@ -125,7 +130,10 @@ class Schedule:
         ids = {key: iter(live.next_ids(key, count)) for key, count in counts.items()}
         started = []
         for start in made.starts:
-            job = live.jobs[next(ids[start.key])]
+            job_id = next(ids[start.key], None)
+            if job_id is None:
+                continue  # it was stopped while this was thought out
+            job = live.jobs[job_id]
             handle = self.teller.engine.handle(job.run_id)
             started.append(job.moved(JobState.STARTING, why=why, at=now, seat=start.seat, handle=handle))
         return started
@@ -134,9 +142,9 @@ class Schedule:
         """The settled jobs, and those that are asked to give back what they borrowed."""
         changed = {job.id: job for job in settled}
         for stop in made.stops:
-            job = changed.get(JobId(stop.key)) or self.book.live.jobs[stop.key]
+            job = changed.get(JobId(stop.key)) or self.book.live.jobs.get(stop.key)
             why = Reason(GIVING_BACK, f"makes room for {stop.wanted_by}, to which belongs what this one borrowed")
-            if not job.stop_requested_at:
+            if job is not None and job.state.holds_seat and not job.stop_requested_at:
                 changed[job.id] = job.changed(stop_requested_at=now, reason=why)
         return list(changed.values())
 
