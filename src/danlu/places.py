@@ -40,6 +40,14 @@ def keeper_socket(state: str) -> str:
     return os.path.join(runtime_dir(state), "keeper.sock")
 
 
+def credentials_file() -> str:
+    """What `danlu login` remembers."""
+    if home := os.environ.get("DANLU_HOME"):
+        return os.path.join(os.path.abspath(home), "credentials.json")
+    base = os.environ.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config")
+    return os.path.join(base, "danlu", "credentials.json")
+
+
 def make_private(folder: str) -> str:
     """Make a folder that only its owner may open; refuse one that somebody else owns."""
     os.makedirs(folder, mode=0o700, exist_ok=True)

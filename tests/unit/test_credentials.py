@@ -11,12 +11,13 @@ import pytest
 from danlu.client import Client, credentials
 from danlu.client.http import Address
 from danlu.errors import Invalid
+from danlu.places import credentials_file
 
 LAB, OTHER = Address("https://gpu.lab:7411"), Address("https://other.lab")
 
 
 def kept() -> Path:
-    return Path(credentials.path())
+    return Path(credentials_file())
 
 
 def test_it_is_for_its_owners_eyes_only_whatever_the_umask() -> None:

@@ -8,19 +8,13 @@ import json
 import os
 
 from danlu.errors import Invalid
+from danlu.places import credentials_file
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
     from danlu.client.http import Address
-
-
-def path() -> str:
-    if home := os.environ.get("DANLU_HOME"):
-        return os.path.join(os.path.abspath(home), "credentials.json")
-    base = os.environ.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config")
-    return os.path.join(base, "danlu", "credentials.json")
 
 
 def key_of(address: Address) -> str:
@@ -32,7 +26,7 @@ def key_of(address: Address) -> str:
 
 def read() -> dict[str, Any]:
     """`{"default": URL, "servers": {URL: {"user", "token"}}}`; empty if there is none."""
-    where = path()
+    where = credentials_file()
     try:
         with open(where, encoding="utf-8") as file:
             found = json.load(file)
@@ -85,7 +79,7 @@ def _changed(change: Any) -> None:
     """Read, change, replace; two logins at the same time wait for each other."""
     import fcntl
 
-    where = path()
+    where = credentials_file()
     folder = os.path.dirname(where)
     os.makedirs(folder, mode=0o700, exist_ok=True)
     guard = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)

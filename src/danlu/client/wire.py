@@ -7,7 +7,6 @@ import os
 from time import monotonic, sleep
 
 from danlu import errors, places
-from danlu.client import credentials
 from danlu.client.http import Address, Answer, Connection, Lost, NoServer
 
 TYPE_CHECKING = False
@@ -64,17 +63,19 @@ class Wire:
         remembered: bool = True,
     ) -> None:
         given = server or os.environ.get("DANLU_SERVER", "")
-        has_logins = remembered and os.path.exists(credentials.path())
-        if not given and has_logins:
-            given = credentials.default_server()
+        logins: Any = None
+        if remembered and os.path.exists(places.credentials_file()):
+            from danlu.client import credentials as logins
+        if not given and logins:
+            given = logins.default_server()
         self.is_personal = not given
         self.address = Address(given or "unix://" + places.server_socket(places.state_dir()))
         self.starts = start and self.is_personal
         self._timeout = timeout
         self._headers = {"Accept": "application/json"}
         token = token or os.environ.get("DANLU_TOKEN", "")
-        if not token and has_logins:
-            token = credentials.token_for(self.address)
+        if not token and logins:
+            token = logins.token_for(self.address)
         if token:
             self.use_token(token)
         self._idle: list[Connection] = []
