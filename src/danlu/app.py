@@ -68,7 +68,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.setswitchinterval(SWITCH_INTERVAL_S)
         store = SqlStore(settings.store.url or f"sqlite:///{place.state_dir}/danlu.db")
         store.migrate_apart()
-        with lock, boot.pretending(place):
+        with lock:
             uvloop.run(serve(settings, place, store, ready))
         return 0
     except DanluError as error:
@@ -136,6 +136,7 @@ async def rooms(settings: Settings, place: boot.Place, store: SqlStore, stopping
         standing = Standing(roster, tally, queues, engine_settings.shards_per_gpu, settings.grace)
         schedule = Schedule(book, nodes, Teller(book, engine, launcher, settings.grace), Outlook(standing))
         await release_all(book, datetime.now(UTC))
+        stack.enter_context(boot.remembered(place))
         loop = asyncio.create_task(schedule.run())
         stack.push_async_callback(_ended, loop)
         yield Desk(

@@ -11,7 +11,7 @@ import socket
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import IO
 
 from danlu import places, pretence
@@ -38,6 +38,7 @@ class Place:
     listen: str = ""
     home: str = ""  # the person's own folder, if it is a person's server
     pretends: str = ""  # the file whose cluster this machine plays
+    options: tuple[str | None, str] = (None, "")  # of a person's server: its file and its pretend cards
 
     def addresses(self, *, tls: bool) -> tuple[str, ...]:
         unix = [f"unix://{path}" for path in (self.own_socket, self.shared_socket) if path]
@@ -86,8 +87,8 @@ def prepare_personal(options: argparse.Namespace) -> tuple[Settings, Place]:
     state_dir = os.path.abspath(settings.server.state_dir or own)
     _check_encrypted(settings)
     place = Place(state_dir, places.server_socket(own), settings.server.socket, settings.server.listen, own)
+    place = replace(place, options=(config, fake_gpus))
     _make_folders(place)
-    _remember_options(own, config, fake_gpus)
     return settings, place
 
 
@@ -111,6 +112,7 @@ def _prepare_pretence(options: argparse.Namespace, *, own: str) -> tuple[Setting
     socket_path = places.server_socket(own or folder)
     place = Place(folder, socket_path, listen=listen, home=own, pretends=config)
     _make_folders(place)
+    pretence.make_disks(settings)
     return settings, place
 
 
@@ -164,13 +166,14 @@ def take_lock(place: Place, ready: Ready) -> IO[str] | None:
 
 
 @contextlib.contextmanager
-def pretending(place: Place) -> Iterator[None]:
-    """While this goes on, a server that a command starts by itself is the same one; after its proper end it is the
-    person's own again."""
-    if place.home and not place.pretends:
-        pretence.forget(place.home)
-    elif place.home:
+def remembered(place: Place) -> Iterator[None]:
+    """From now on a server that a command starts by itself is this one: only what comes up is remembered, so that a
+    refused file stands in nobody's way. What is played is over with its proper end; then it is the person's own."""
+    if place.home and place.pretends:
         pretence.remember(place.home, place.pretends)
+    elif place.home:
+        pretence.forget(place.home)
+        _remember_options(place)
     try:
         yield
     finally:
@@ -297,9 +300,9 @@ def _remembered_options(own: str, options: argparse.Namespace) -> tuple[str | No
         return None, ""
 
 
-def _remember_options(own: str, config: str | None, fake_gpus: str) -> None:
-    """Only what was found good: a refused file must not stand in the way of the next command."""
-    path = os.path.join(own, "up.json")
+def _remember_options(place: Place) -> None:
+    config, fake_gpus = place.options
+    path = os.path.join(place.home, "up.json")
     if config or fake_gpus or os.path.exists(path):
         with open(path, "w", encoding="utf-8") as file:
             json.dump({"config": config, "fake_gpus": fake_gpus}, file)

@@ -28,7 +28,6 @@ class NodeSettings:
     cpus: int = DEFAULT_CPUS
     memory: str = DEFAULT_MEMORY
     gpus: str = ""  # "5xRTX3090"; empty: none
-    shards_per_gpu: int = 0  # 0: as [engine] says
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,9 +60,8 @@ def nodes_of(described: Sequence[NodeSettings], *, shards_per_gpu: int = SHARDS_
                 raise Invalid(f"two `[[nodes]]` describe `{name}`", "keep one of them")
             if one.cpus < 1:
                 raise Invalid(f"node `{name}`: `cpus` must be 1 or more, not {one.cpus}")
-            shards = one.shards_per_gpu or shards_per_gpu
             memory_mib = _size(one.memory, f"node `{name}`: `memory`")
-            nodes[name] = Node(name, one.cpus, memory_mib, _cards(name, one.gpus, shards))
+            nodes[name] = Node(name, one.cpus, memory_mib, _cards(name, one.gpus, shards_per_gpu))
             if len(nodes) > MAX_NODES:
                 raise Invalid(f"`[[nodes]]` describes more than {MAX_NODES} nodes")
     return tuple(nodes.values())

@@ -41,6 +41,13 @@ def pretended(settings: Settings, config: str, folder: str, *, listen: str) -> S
     )
 
 
+def make_disks(settings: Settings) -> None:
+    """The folders that the folders of people and teams will be in."""
+    for template in (settings.people.home, settings.people.team_folder):
+        if template:
+            os.makedirs(os.path.dirname(template.partition("{")[0]), mode=0o755, exist_ok=True)
+
+
 def refuse_unplayed(settings: Settings, config: str) -> None:
     """Without `--fake` only this machine is real."""
     if settings.engine.kind != "local":

@@ -97,7 +97,6 @@ QUEUE = NODE + "[[queues]]\nname = 'a'\n"
         ("[[nodes]]\nname = 'a b'\n", "is no name of a node"),
         ("[[nodes]]\nname = 'n'\ncpus = 0\n", "`cpus` must be 1 or more"),
         ("[[nodes]]\nname = 'n'\nmemory = 'lots'\n", "node `n`: `memory` takes a size"),
-        ("[[nodes]]\nname = 'n'\ngpus = 'many'\nshards_per_gpu = -1\n", "must be 0 or more"),
         ("[[nodes]]\nname = 'n'\ngpus = '4x'\n", "node `n`: pretend cards are written as"),
         (QUEUE + "[[queues]]\nname = 'a'\n", "two `[[queues]]` are called `a`"),
         (NODE + "[[queues]]\nname = 'a b'\n", "is no name for a queue"),
@@ -130,7 +129,6 @@ def test_nodes_and_queues_become_what_the_scheduler_knows(tmp_path: Path) -> Non
         [[nodes]]
         name = "old"
         gpus = "1xP100"
-        shards_per_gpu = 4
         [[queues]]
         name = "makkapakka"
         nodes = ["fics-*"]
@@ -146,7 +144,7 @@ def test_nodes_and_queues_become_what_the_scheduler_knows(tmp_path: Path) -> Non
         interactive = false
     """
     settings = load_settings(written(tmp_path, text), {})
-    nodes = nodes_of(settings.nodes)
+    nodes = nodes_of(settings.nodes, shards_per_gpu=4)
     assert [(node.name, node.cpus, node.memory_mib, len(node.gpus)) for node in nodes] == [
         ("fics-1", 64, 256 * 1024, 5),
         ("fics-2", 64, 256 * 1024, 5),

@@ -75,6 +75,9 @@ def test_pretend_cards() -> None:
     assert [gpu.model for gpu in gpus] == ["RTX3090"] * 4 + ["GTX1080Ti"] * 2 + ["A100"]
     assert [gpu.index for gpu in gpus] == list(range(7))
     assert model_fits(gpus[4].model, "1080ti")
+    assert [gpu.memory_mib // 1024 for gpu in gpus] == [24] * 4 + [11] * 2 + [80]
+    assert parse_fake_gpus("Quadro RTX 5000")[0].memory_mib == 16 * 1024
+    assert parse_fake_gpus("Imaginary 7")[0].memory_mib == 24 * 1024
 
 
 @pytest.mark.parametrize("text", ["", "0xRTX3090", "4x", "x", "4xRTX3090,,", "-1xA100"])

@@ -100,6 +100,7 @@ async def list_jobs(
     name: str = "",
     label: str = "",
     array: str = "",
+    team: str = "",
     limit: int = 50,
     before: int | None = None,
     collapse: bool = False,
@@ -113,6 +114,7 @@ async def list_jobs(
         name=name,
         label=(key, value) if label else None,
         array_id=array,
+        team=team,
     )
     if collapse:
         lines, cursor = await views.list_lines(desk.book, actor, wanted, limit=max(1, limit), before=before)

@@ -114,6 +114,7 @@ COMMANDS = (
             Option("--all", "-a", help="all of them, however old"),
             Option("--state", metavar="STATE", many=True, help="only these: QUEUED, RUNNING, FAILED…, active, ended"),
             Option("--user", metavar="NAME|all", help="somebody else's jobs, or everybody's"),
+            Option("--team", metavar="TEAM", help="the jobs of this team, whoever's they are"),
             Option("--name", metavar="NAME", help="only jobs of this name"),
             Option("--label", metavar="NAME=VALUE", help="only jobs with this label"),
             Option("--tasks", help="every task of an array in a line of its own"),

@@ -66,7 +66,9 @@ def dry_run(client: Client, body: dict[str, Any], values: Values) -> int:
 
 def ps(values: Values) -> int:
     client = connect(values)
-    filters = {"user": values["user"] or "me", "name": values["name"], "label": values["label"]}
+    # A team's jobs are everybody's in it, unless somebody is named.
+    user = values["user"] or ("all" if values["team"] else "me")
+    filters = {"user": user, "name": values["name"], "label": values["label"], "team": values["team"]}
     if not values["tasks"]:
         filters["collapse"] = "true"
     limit: int | None = values["limit"] if values["limit"] is not None else None if values["all"] else PS_LIMIT

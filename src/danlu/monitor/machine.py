@@ -5,7 +5,7 @@ import os
 import re
 import socket
 
-from danlu.domain.resources import SHARDS_PER_GPU, Gpu, Node
+from danlu.domain.resources import SHARDS_PER_GPU, Gpu, Node, model_fits
 from danlu.errors import Invalid
 
 log = logging.getLogger(__name__)
@@ -24,9 +24,22 @@ def parse_fake_gpus(text: str, *, shards: int = SHARDS_PER_GPU) -> tuple[Gpu, ..
                 f"pretend cards are written as 4xRTX3090,2xGTX1080Ti, not `{text}`",
                 "a number, an x and a model, separated by commas",
             )
+        memory_mib = _pretend_memory_gib(match[2]) * 1024
         for _ in range(int(match[1] or 1)):
-            gpus.append(Gpu(len(gpus), match[2], uuid=f"FAKE-{len(gpus)}", memory_mib=24576, shards=shards))
+            gpus.append(Gpu(len(gpus), match[2], uuid=f"FAKE-{len(gpus)}", memory_mib=memory_mib, shards=shards))
     return tuple(gpus)
+
+
+# What well-known cards have; whatever else is pretended has as much as a 3090.
+_MEMORY_GIB = {
+    "1080ti": 11, "2080ti": 11, "3090": 24, "4090": 24, "a10": 24, "a30": 24, "a40": 48, "a100": 80, "a800": 80,
+    "h100": 80, "h800": 80, "h200": 141, "k80": 12, "l4": 24, "l40": 48, "p4": 8, "p40": 24, "p100": 16, "rtx4000": 8,
+    "rtx5000": 16, "rtx6000": 24, "t4": 16, "titanrtx": 24, "titanxp": 12, "v100": 32,
+}  # fmt: skip
+
+
+def _pretend_memory_gib(model: str) -> int:
+    return next((gib for known, gib in _MEMORY_GIB.items() if model_fits(model, known)), 24)
 
 
 def read_gpus(*, shards: int = SHARDS_PER_GPU, signs: tuple[str, ...] = _DRIVER_SIGNS) -> tuple[Gpu, ...]:

@@ -25,6 +25,8 @@ def run_variables(
         "DANLU_JOB_NAME": spec.name,
         "DANLU_USER": job.user,
         "DANLU_NODE": seat.node,
+        "DANLU_QUEUE": spec.queue,
+        "DANLU_TEAM": spec.team,
         "DANLU_WORKDIR": spec.workdir,
         "DANLU_GPUS": str(ask.gpus),
         "DANLU_GPU_MODEL": ask.gpu_model or "",
