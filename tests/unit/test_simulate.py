@@ -14,12 +14,15 @@ from typing import Any
 
 import pytest
 
+from danlu.cluster import nodes_of, queues_of
+from danlu.config import load_settings
 from danlu.domain.ledger import Charge
 from danlu.domain.quota import Period, Quota
 from danlu.domain.resources import Ask
 from danlu.scheduler.past import Past
-from danlu.scheduler.replay import Policy, Replay, TraceJob
+from danlu.scheduler.replay import Fate, Policy, Replay, TraceJob
 from danlu.simulate.figures import Report, jain, report_of, spread
+from danlu.simulate.invent import Place, invent
 from danlu.simulate.people import read_people
 from danlu.simulate.tables import render_report, render_seconds
 from danlu.store.tally import Tally
@@ -228,3 +231,15 @@ def test_the_example_of_people_is_read(tmp_path: Path) -> None:
     assert people.quotas["team:nlp"] == Quota(gpus=12, borrow=True)
     (boost,) = people.boosts_since(BEGIN)
     assert (boost.user, boost.from_s, boost.until_s) == ("zhang", 3 * 86400, 5 * 86400)
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "examples" / "clusters").glob("*.toml")), ids=lambda path: path.stem)
+def test_the_example_clusters_can_be_tried(path: Path) -> None:
+    settings = load_settings(str(path), {})
+    nodes = nodes_of(settings.nodes, shards_per_gpu=settings.engine.shards_per_gpu)
+    queues = queues_of(settings.queues, nodes)
+    jobs = list(invent(60, 1, Place(nodes, queues)))
+    replay = Replay(jobs, Policy(nodes, queues, shards_per_gpu=settings.engine.shards_per_gpu), BEGIN)
+    for _ in replay.moments():
+        pass
+    assert {life.fate for life in replay.lives} <= {Fate.DONE, Fate.TIMED_OUT}
