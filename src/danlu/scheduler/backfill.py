@@ -2,14 +2,17 @@
 
 from collections.abc import Iterable
 from datetime import datetime, timedelta
+from heapq import merge
 
 from danlu.domain.resources import Ask
 from danlu.scheduler.capacity import Cards
-from danlu.scheduler.free import FAR, NEVER, Step, Taken, Want
-from danlu.scheduler.placement import Fleet
+from danlu.scheduler.free import FAR, NEVER, FreeNode, Step, Taken, Want, moment
+from danlu.scheduler.placement import Fleet, Spot
 from danlu.scheduler.snapshot import Waiting
 
 EXACT_PROMISES = 100  # waiting entries that are promised a seat; those after them get a rough estimate
+WIDE_PROMISES = 10  # of them on several nodes, which take longer to find
+_WIDE_TRIES = 50  # moments at which several nodes are looked at together, before nobody can say when
 HORIZON_S = 10 * 365 * 86400.0  # nobody can say what happens after this
 
 Promise = tuple[Step, Taken]
@@ -29,13 +32,20 @@ class Book:
         self._rough: dict[tuple[int | str | None, ...], float] = {}
         self.pending: list[Waiting] = []
         self.open = EXACT_PROMISES
+        self._wide = WIDE_PROMISES
 
-    def note(self, waiting: Waiting) -> None:
+    def note(self, waiting: Waiting) -> bool:
         """Remember to promise a seat, if promises are left and it could ever have one."""
         scope = self._fleet.scope(waiting.queue)
-        if scope and self._fleet.capacity(scope).fits(waiting.ask):
-            self.open -= 1
-            self.pending.append(waiting)
+        if scope is None or not self._fleet.capacity(scope).fits(waiting.ask):
+            return False
+        if waiting.ask.nodes > 1:
+            if not self._wide:
+                return False
+            self._wide -= 1
+        self.open -= 1
+        self.pending.append(waiting)
+        return True
 
     def _want(self, waiting: Waiting, ask: Ask, limit: float) -> Want:
         scope = self._fleet.scope(waiting.queue)
@@ -48,11 +58,26 @@ class Book:
             self._unroll()
         for waiting in self.pending:
             want = self._want(waiting, waiting.ask, seconds_of(waiting.time_limit))
-            # It fits some empty node, and after its last step every node is empty.
-            step, taken = self._foreseeable(want) or _far_fit(self._lanes_for(want), want)
-            self._starts[waiting.key] = step.at
-            step.node.pin(waiting.key, want, taken, step.at)
+            self._starts.setdefault(waiting.key, self._promise(waiting.key, want))
         self.pending.clear()
+
+    def _promise(self, key: str, want: Want) -> float:
+        """Promise the first seat that can be foreseen, or the one of which the least is missing."""
+        if want.nodes > 1:
+            at, spots = self._foreseeable_together(want) or self._far_together(want)
+            for node, taken in spots:
+                node.pin(key, want, taken, at)
+            return at
+        # It fits some empty node, and after its last step every node is empty.
+        step, taken = self._foreseeable(want) or _far_fit(self._lanes_for(want), want)
+        step.node.pin(key, want, taken, step.at)
+        return step.at
+
+    def start_of(self, key: str) -> float:
+        """When the promised seat of an entry is; NEVER if it has none."""
+        if self.pending:
+            self.settle()
+        return self._starts.get(key, NEVER)
 
     def estimate(self, waiting: Waiting, place: int, now: datetime) -> datetime | None:
         """When the next of it may start; None if that depends on a run without a time limit."""
@@ -68,13 +93,20 @@ class Book:
         ask, limit = waiting.ask, waiting.time_limit
         cpus, memory, shards = ask.cpus.bit_length(), ask.memory_mib.bit_length(), ask.shards.bit_length()
         lasts = None if limit is None else int(limit.total_seconds()).bit_length()
-        key = (waiting.queue, ask.gpus, ask.gpu_model, shards, cpus, memory, lasts)
+        key = (waiting.queue, ask.nodes, ask.gpus, ask.gpu_model, shards, cpus, memory, lasts)
         seconds = self._rough.get(key)
         if seconds is None:
-            rough = Ask(ask.gpus, ask.gpu_model, _least(shards), _least(cpus), _least(memory))
+            rough = Ask(ask.gpus, ask.gpu_model, _least(shards), _least(cpus), _least(memory), ask.nodes)
             want = self._want(waiting, rough, NEVER if lasts is None else _least(lasts))
-            promise = self._foreseeable(want)
-            seconds = self._rough[key] = promise[0].at if promise else NEVER
+            if not self._lanes:
+                self._unroll()
+            if want.nodes > 1:
+                together = self._foreseeable_together(want)
+                seconds = together[0] if together else NEVER
+            else:
+                promise = self._foreseeable(want)
+                seconds = promise[0].at if promise else NEVER
+            self._rough[key] = seconds
         return seconds
 
     def _unroll(self) -> None:
@@ -82,7 +114,7 @@ class Book:
             node.lane = self._lanes.setdefault((node.region, node.cards), [])
             node.lane.extend(node.unroll())
         for lane in self._lanes.values():
-            lane.sort(key=lambda step: step.at)
+            lane.sort(key=moment)
 
     def _foreseeable(self, want: Want) -> Promise | None:
         """The first moment after now at which a run fits and where, if no run without a limit has to end for it."""
@@ -90,6 +122,30 @@ class Book:
         for lane in self._lanes_for(want):
             best = _first_fit(lane, want, best)
         return best
+
+    def _foreseeable_together(self, want: Want) -> tuple[float, list[Spot]] | None:
+        """The first moment after now at which a run fits on several nodes at once."""
+        able = {node.order: node for node in self._fleet.nodes_in(want.regions) if _has(node.steps[0], want)}
+        tries = _WIDE_TRIES
+        for step in merge(*self._lanes_for(want), key=moment):
+            if step.at >= FAR or not tries:
+                break
+            if _has(step, want):
+                able[step.node.order] = step.node
+                if len(able) >= want.nodes:
+                    tries -= 1
+                    spots = _spots_at(able.values(), want, step.at)
+                    if spots:
+                        return step.at, spots
+        return None
+
+    def _far_together(self, want: Want) -> tuple[float, list[Spot]]:
+        """A fit on several nodes when all that is there has ended, on the nodes where the least is missing."""
+        nodes = self._fleet.nodes_in(want.regions)
+        at = max([FAR, *(node.steps[-1].at for node in nodes)])
+        spots = _spots_at(sorted(nodes, key=lambda node: _missing(node, want)), want, at)
+        assert spots, "a run that fits empty nodes found none"
+        return at, spots
 
     def _lanes_for(self, want: Want) -> list[list[Step]]:
         needs_cards = want.gpus or want.shards
@@ -119,32 +175,45 @@ def _first_fit(lane: list[Step], want: Want, best: Promise | None) -> Promise | 
     return best
 
 
-def _far_fit(lanes: Iterable[list[Step]], want: Want) -> Promise:
-    """A fit that needs runs without a time limit to end, on the node where the least is missing."""
-
-    def missing(step: Step) -> tuple[float, int, int, int, int]:
-        node = step.node
-        ready = node.ready()
-        cards = want.gpus - node.ready_cards(want.models, ready) if want.gpus else want.shards - ready.shards
-        return (
-            step.at,
-            max(cards, 0),
-            max(want.cpus - ready.cpus, 0),
-            max(want.memory_floor - ready.memory, 0),
-            node.order,
-        )
-
-    candidates = [
-        step
-        for lane in lanes
-        for step in lane
-        if step.at >= FAR
-        and step.cards >= want.gpus
+def _has(step: Step, want: Want) -> bool:
+    """May there be room at this step? Only the node itself can tell for sure."""
+    return (
+        step.cards >= want.gpus
         and step.cpus >= want.cpus
         and step.memory >= want.memory_floor
         and step.shards >= want.shards
-    ]
-    for step in sorted(candidates, key=missing):
+    )
+
+
+def _spots_at(nodes: Iterable[FreeNode], want: Want, at: float) -> list[Spot]:
+    """The first of these nodes that can hold a part of it from a moment on, as many as it needs; else none."""
+    spots: list[Spot] = []
+    for node in nodes:
+        if _has(node.step_in_force(at), want):
+            taken = node.seat_between(want, at, at + want.lasts)
+            if taken:
+                spots.append((node, taken))
+                if len(spots) == want.nodes:
+                    return spots
+    return []
+
+
+def _missing(node: FreeNode, want: Want) -> tuple[int, int, int, int]:
+    """How much is missing on a node when all runs with a time limit have ended and the others have not."""
+    ready = node.ready()
+    cards = want.gpus - node.ready_cards(want.models, ready) if want.gpus else want.shards - ready.shards
+    return (
+        max(cards, 0),
+        max(want.cpus - ready.cpus, 0),
+        max(want.memory_floor - ready.memory, 0),
+        node.order,
+    )
+
+
+def _far_fit(lanes: Iterable[list[Step]], want: Want) -> Promise:
+    """A fit that needs runs without a time limit to end, on the node where the least is missing."""
+    candidates = [step for lane in lanes for step in lane if step.at >= FAR and _has(step, want)]
+    for step in sorted(candidates, key=lambda step: (step.at, *_missing(step.node, want))):
         taken = step.node.seat_between(want, step.at, step.at + want.lasts)
         if taken:
             return step, taken

@@ -10,7 +10,7 @@ from danlu.scheduler.free import FreeNode
 from danlu.scheduler.placement import Fleet
 from danlu.scheduler.scope import Scope
 from danlu.scheduler.snapshot import Waiting
-from danlu.scheduler.wording import render_cards, render_cpus, render_list, render_memory
+from danlu.scheduler.wording import render_cards, render_cpus, render_list, render_memory, render_nodes
 
 ARRAY_LIMIT = Reason("array_limit", "as many tasks of this array run as its limit allows")
 CLOSED = Reason("closed", "the nodes that could run it take no new jobs at present")
@@ -22,7 +22,7 @@ class Supply:
     def __init__(self, fleet: Fleet, ask: Ask, scope: Scope) -> None:
         self.needs_cards = bool(ask.gpus or ask.shards)
         self.where = f" in queue {scope.name}" if scope.name else ""
-        nodes = able = fleet.nodes_in(scope)
+        nodes = able = fleet.nodes_in(scope.regions)
         self.is_one_node = len(nodes) == 1
         if self.needs_cards:
             models = fitting_models(scope.models, ask.gpu_model)
@@ -37,6 +37,7 @@ class Supply:
             self.most, self.free = max(counts, default=0), sum(counts)
             self.total = sum(kinds[node.cards] for node in nodes)
             self.hosts = len(nodes)
+        self.able = able
         self.frontier = _largest(able)
 
     @property
@@ -66,7 +67,9 @@ class Explainer:
 
     def why(self, waiting: Waiting) -> Reason:
         ask = waiting.ask
-        key = (waiting.queue, ask.gpus, ask.shards, ask.gpu_model, ask.cpus, ask.memory_mib, waiting.time_limit)
+        key = (
+            waiting.queue, ask.nodes, ask.gpus, ask.shards, ask.gpu_model, ask.cpus, ask.memory_mib, waiting.time_limit,
+        )  # fmt: skip
         reason = self._reasons.get(key)
         if reason is None:
             reason = self._reasons[key] = self._find_why(waiting)
@@ -83,10 +86,12 @@ class Explainer:
         supply = self._supplies.get(key)
         if supply is None:
             supply = self._supplies[key] = Supply(self._fleet, ask, scope)
+        if ask.nodes > 1:
+            return _few_nodes(ask, supply)
         if not supply.frontier:
             return _few_cards(ask, supply)
         for node in supply.frontier:
-            if node.cpus >= ask.cpus and (node.memory >= ask.memory_mib or not ask.memory_mib):
+            if _has_rest(node, ask):
                 return _behind(node, waiting)
         return _few_others(ask, supply)
 
@@ -95,6 +100,18 @@ class Explainer:
         if scope.name not in self._everything:
             self._everything[scope.name] = Capacity(self._fleet.all_nodes, scope.queue)
         return self._everything[scope.name]
+
+
+def _has_rest(node: FreeNode, ask: Ask) -> bool:
+    return node.cpus >= ask.cpus and (node.memory >= ask.memory_mib or not ask.memory_mib)
+
+
+def _few_nodes(ask: Ask, supply: Supply) -> Reason:
+    able = sum(_has_rest(node, ask) for node in supply.able)
+    free = f"{able}{supply.where} {'has' if able == 1 else 'have'} them free"
+    if able >= ask.nodes:
+        free += ", but some of those are promised to others before it"
+    return Reason("no_nodes", f"needs {render_nodes(ask)}, {free}")
 
 
 def _few_others(ask: Ask, supply: Supply) -> Reason:

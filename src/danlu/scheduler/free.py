@@ -1,6 +1,6 @@
 """What is free on one node, now and later. Times are seconds from now."""
 
-from bisect import bisect_left, insort
+from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterable
 from math import inf
 
@@ -50,21 +50,22 @@ class Step:
 class Pin:
     """A seat promised to a waiting entry."""
 
-    __slots__ = ("cards", "end", "key", "shards", "shared", "start")
+    __slots__ = ("cards", "end", "key", "shards", "shared", "start", "want")
 
-    def __init__(self, key: str, start: float, end: float, taken: Taken, shards: int) -> None:
+    def __init__(self, key: str, start: float, want: Want, taken: Taken) -> None:
         self.key = key
         self.start = start
-        self.end = end
+        self.end = start + want.lasts
+        self.want = want
         self.cards, self.shared = taken
-        self.shards = shards
+        self.shards = want.shards
 
 
-def _moment(step: Step) -> float:
+def moment(step: Step) -> float:
     return step.at
 
 
-def _moment_and_order(step: Step) -> tuple[float, int]:
+def moment_and_order(step: Step) -> tuple[float, int]:
     return step.at, step.node.order
 
 
@@ -192,22 +193,25 @@ class FreeNode:
             step.cards -= cards
 
     def pin(self, key: str, want: Want, taken: Taken, start: float) -> None:
-        self.pins.append(Pin(key, start, start + want.lasts, taken, want.shards))
+        self.pins.append(Pin(key, start, want, taken))
         self.occupy(want, taken, start)
 
     def _step_at(self, at: float) -> int:
         steps = self.steps
-        position = bisect_left(steps, at, key=_moment)
+        position = bisect_left(steps, at, key=moment)
         if position == len(steps) or steps[position].at != at:
             before = steps[position - 1]
             step = Step(at, self, before.cpus, before.memory, before.cards, before.shards)
             steps.insert(position, step)
-            insort(self.lane, step, key=_moment_and_order)
+            insort(self.lane, step, key=moment_and_order)
         return position
+
+    def step_in_force(self, at: float) -> Step:
+        return self.steps[bisect_right(self.steps, at, key=moment) - 1]
 
     def ready(self) -> Step:
         """What is free when all runs with a time limit have ended and the others have not."""
-        return self.steps[bisect_left(self.steps, FAR, key=_moment) - 1]
+        return self.steps[bisect_left(self.steps, FAR, key=moment) - 1]
 
     def ready_cards(self, models: Iterable[str], at_hand: Step) -> int:
         """How many cards of these models are free then."""

@@ -70,10 +70,10 @@ class Fleet:
     def want(self, ask: Ask, limit: float, scope: Scope) -> Want:
         return Want(ask, fitting_models(scope.models, ask.gpu_model), limit, scope.regions)
 
-    def nodes_in(self, scope: Scope) -> list[FreeNode]:
-        if scope.queue is None or not scope.queue.nodes:
+    def nodes_in(self, regions: tuple[int, ...]) -> list[FreeNode]:
+        if len(regions) == self._regions.count:
             return list(self.nodes.values())
-        return [node for node in self.nodes.values() if node.region in scope.regions]
+        return [node for node in self.nodes.values() if node.region in regions]
 
     def _hold(self, holding: Iterable[Holding], now: datetime) -> None:
         nodes = self.nodes
@@ -138,12 +138,9 @@ class Fleet:
         self._shelve_shared(node, shared)
         return Seat(node.name, want.cpus, want.memory, (), shared, want.shards)
 
-    def find(self, want: Want) -> Spot | None:
-        """The best fit for a run that starts now and delays no promised seat."""
-        return next(self._spots(want), None)
-
-    def find_all(self, want: Want) -> tuple[Spot, ...]:
-        """The best fits on as many nodes as are wanted, or none at all."""
+    def find(self, want: Want) -> tuple[Spot, ...]:
+        """The best fit for a run that starts now and delays no promised seat, on each of the nodes that it wants at
+        once; or nothing."""
         if want.nodes == 1:
             spot = next(self._spots(want), None)
             return (spot,) if spot else ()

@@ -1,17 +1,16 @@
 """What should run next."""
 
-from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from datetime import datetime
 
 from danlu.domain.resources import Seat
+from danlu.scheduler.admission import Admission, Standing
 from danlu.scheduler.backfill import Book
 from danlu.scheduler.capacity import fits_ever
-from danlu.scheduler.explain import ARRAY_LIMIT, Explainer
-from danlu.scheduler.free import NEVER
-from danlu.scheduler.ordering import in_order
+from danlu.scheduler.free import NEVER, Want
+from danlu.scheduler.ordering import Turns, Uses, is_of_one, turns_of
 from danlu.scheduler.placement import Fleet
 from danlu.scheduler.snapshot import Plan, Snapshot, Start, Wait, Waiting
+from danlu.scheduler.waits import Left, Waits
 
 __all__ = ["fits_ever", "plan", "seat_now"]
 
@@ -19,40 +18,16 @@ __all__ = ["fits_ever", "plan", "seat_now"]
 Shape = tuple[str, int, int, int, str | None]
 Misfits = dict[Shape, list[tuple[int, int, float]]]
 _EVERYTHING = (0, 0, 0.0)
-_HOPELESS = {"never_fits", "closed", "no_queue"}
 
 
 def plan(snapshot: Snapshot) -> Plan:
-    """Decide who starts where, and why the others wait. The same snapshot gives the same plan."""
-    fleet = Fleet(snapshot)
-    book = Book(fleet)
-    starts: list[Start] = []
-    left: dict[str, Waiting] = {}
-    limited: set[str] = set()
-    misfits: Misfits = {}
-    for waiting in in_order(snapshot.waiting):
-        if waiting.count <= 0:
-            continue
-        if waiting.blocked is None and waiting.may_start > 0:
-            ask = waiting.ask
-            until = NEVER if waiting.time_limit is None else waiting.time_limit.total_seconds()
-            # Room only shrinks during a plan: what asks for no less than one that found none finds none.
-            shape = (waiting.queue, ask.nodes, ask.gpus, ask.shards, ask.gpu_model)
-            for cpus, memory, seconds in misfits.get(shape, ()):
-                if ask.cpus >= cpus and ask.memory_mib >= memory and until >= seconds:
-                    break
-            else:
-                begun = _start(waiting, until, fleet, book, misfits, starts)
-                if begun == waiting.count:
-                    continue
-                if begun == waiting.may_start:
-                    limited.add(waiting.key)
-                    left[waiting.key] = waiting
-                    continue
-            if book.open:
-                book.note(waiting)
-        left[waiting.key] = waiting
-    return Plan(tuple(starts), Waits(left, limited, fleet, book, snapshot.now))
+    """Decide who starts where, who gives back what was borrowed, and why the others wait. The same snapshot gives
+    the same plan."""
+    made = Pass(snapshot)
+    made.go_through(snapshot.waiting, Standing.ENTITLED)
+    if made.borrowers:
+        made.go_through(made.borrowers, Standing.BORROWS)
+    return Plan(tuple(made.starts), Waits(made.left, made.fleet, made.book, made.admission, snapshot.now))
 
 
 def seat_now(snapshot: Snapshot, waiting: Waiting) -> Seat | Wait:
@@ -64,73 +39,113 @@ def seat_now(snapshot: Snapshot, waiting: Waiting) -> Seat | Wait:
     return made.waits[waiting.key]
 
 
-def _start(waiting: Waiting, until: float, fleet: Fleet, book: Book, misfits: Misfits, starts: list[Start]) -> int:
-    """Start as many of an entry as may and can; return how many."""
-    ask, key = waiting.ask, waiting.key
-    shape = (waiting.queue, ask.nodes, ask.gpus, ask.shards, ask.gpu_model)
-    scope = fleet.scope(waiting.queue)
-    if scope is None:
-        misfits[shape] = [_EVERYTHING]
-        return 0
-    want = fleet.want(ask, until, scope)
-    most = min(waiting.count, waiting.may_start)
-    for begun in range(most):
-        spot = fleet.find(want)
-        if spot and book.pending:
+class Pass:
+    """One pass over the queue: first those within their quotas, then those who borrow what is left."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self.fleet = Fleet(snapshot)
+        self.book = Book(self.fleet)
+        self.admission = Admission(snapshot, self.book.start_of) if snapshot.quotas else None
+        self.starts: list[Start] = []
+        self.left = Left()
+        self.borrowers: list[Waiting] = []
+        self._boosted = snapshot.boosted
+        self._uses = None if is_of_one(snapshot.waiting) else Uses(snapshot)
+        self._misfits: Misfits = {}
+
+    def go_through(self, entries: tuple[Waiting, ...] | list[Waiting], stage: Standing) -> None:
+        turns = turns_of(entries, self._uses, self._boosted)
+        admission, misfits, left = self.admission, self._misfits, self.left.entries
+        for waiting in turns:
+            if waiting.count <= 0:
+                continue
+            if waiting.blocked is not None or waiting.may_start <= 0:
+                left[waiting.key] = waiting
+                continue
+            ask, limit = waiting.ask, waiting.time_limit
+            until = NEVER if limit is None else limit.total_seconds()
+            if admission is not None:
+                standing = admission.standing(waiting, until)
+                if standing > stage:
+                    self._set_aside(waiting, until, standing)
+                    continue
+            shape = (waiting.queue, ask.nodes, ask.gpus, ask.shards, ask.gpu_model)
+            # Room only shrinks during a plan: what asks for no less than one that found none finds none.
+            for cpus, memory, seconds in misfits.get(shape, ()):
+                if ask.cpus >= cpus and ask.memory_mib >= memory and until >= seconds:
+                    break
+            else:
+                if self._start(waiting, until, shape, turns, stage):
+                    continue
+            left[waiting.key] = waiting
+            self._wait_for_room(waiting, until, turns, stage)
+
+    def _start(self, waiting: Waiting, until: float, shape: Shape, turns: Turns, stage: Standing) -> bool:
+        """Start as many of an entry as may and can, until it is somebody else's turn; False if it waits for room."""
+        admission, scope = self.admission, self.fleet.scope(waiting.queue)
+        if scope is None:
+            return False
+        want = self.fleet.want(waiting.ask, until, scope)
+        most = min(waiting.count, waiting.may_start)
+        for begun in range(1, most + 1):
+            seats = self._take(want, shape)
+            if not seats:
+                return False
+            self.starts.append(Start(waiting.key, seats[0], seats[1:]))
+            is_alone = turns.charge(waiting)
+            if admission is not None:
+                admission.take(waiting, until)
+            if begun == most:
+                break
+            rest = waiting if is_alone and admission is None else _rest(waiting, begun)
+            if not is_alone:
+                turns.put_back(rest)
+                return True
+            if admission is not None and (standing := admission.standing(waiting, until)) > stage:
+                self._set_aside(rest, until, standing)
+                return True
+        if most < waiting.count:
+            self.left.limited.add(waiting.key)
+            self.left.entries[waiting.key] = waiting
+        return True
+
+    def _take(self, want: Want, shape: Shape) -> tuple[Seat, ...]:
+        """Seats for one run, taken; none if there is no room."""
+        fleet, book = self.fleet, self.book
+        spots = fleet.find(want)
+        if spots and book.pending:
             book.settle()
-            spot = fleet.find(want)
-        if spot is None:
-            misfit = _EVERYTHING if fleet.lacks_cards(want) else (ask.cpus, ask.memory_mib, until)
-            misfits[shape] = [other for other in misfits.get(shape, ()) if not _asks_no_less(other, misfit)]
-            misfits[shape].append(misfit)
-            return begun
-        starts.append(Start(key, fleet.take(spot, want)))
-    return most
+            spots = fleet.find(want)
+        if spots:
+            return tuple([fleet.take(spot, want) for spot in spots])
+        misfit = _EVERYTHING if fleet.lacks_cards(want) else (want.cpus, want.memory, want.until)
+        others = [other for other in self._misfits.get(shape, ()) if not _asks_no_less(other, misfit)]
+        self._misfits[shape] = [*others, misfit]
+        return ()
+
+    def _wait_for_room(self, waiting: Waiting, until: float, turns: Turns, stage: Standing) -> None:
+        if stage is Standing.BORROWS:
+            self.left.borrowing.add(waiting.key)
+        if not self.book.open:
+            turns.charge(waiting)
+        elif self.book.note(waiting):
+            turns.charge(waiting)
+            if self.admission is not None and stage is Standing.ENTITLED:
+                self.admission.promise(waiting, until)
+
+    def _set_aside(self, rest: Waiting, until: float, standing: Standing) -> None:
+        """Not now: those who borrow come after all others, those over their quota wait for their own runs to end."""
+        if standing is Standing.BORROWS:
+            self.borrowers.append(rest)
+        elif self.admission is not None:
+            self.left.entries[rest.key] = rest
+            self.left.over.add(rest.key)
+            self.admission.refuse(rest, until)
+
+
+def _rest(waiting: Waiting, begun: int) -> Waiting:
+    return replace(waiting, count=waiting.count - begun, may_start=waiting.may_start - begun)
 
 
 def _asks_no_less(one: tuple[int, int, float], other: tuple[int, int, float]) -> bool:
     return one[0] >= other[0] and one[1] >= other[1] and one[2] >= other[2]
-
-
-class Waits(Mapping[str, Wait]):
-    """By key, in order of the queue. A wait is worded and estimated when it is first looked at."""
-
-    def __init__(self, left: dict[str, Waiting], limited: set[str], fleet: Fleet, book: Book, now: datetime) -> None:
-        self._left = left
-        self._limited = limited
-        self._book = book
-        self._now = now
-        self._explainer = Explainer(fleet)
-        self._places: dict[str, int] = {}
-        self._made: dict[str, Wait] = {}
-
-    def __getitem__(self, key: str) -> Wait:
-        wait = self._made.get(key)
-        if wait is None:
-            wait = self._made[key] = self._make(self._left[key])
-        return wait
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._left)
-
-    def __len__(self) -> int:
-        return len(self._left)
-
-    def __contains__(self, key: object) -> bool:
-        return key in self._left
-
-    def __repr__(self) -> str:
-        return repr(dict(self))
-
-    def _make(self, waiting: Waiting) -> Wait:
-        if not self._places:
-            self._places = {key: place for place, key in enumerate(self._left, 1)}
-        place = self._places[waiting.key]
-        if waiting.blocked is not None:
-            return Wait(waiting.blocked, place)
-        if waiting.may_start <= 0 or waiting.key in self._limited:
-            return Wait(ARRAY_LIMIT, place)
-        reason = self._explainer.why(waiting)
-        if reason.code in _HOPELESS:
-            return Wait(reason, place)
-        return Wait(reason, place, self._book.estimate(waiting, place, self._now))
