@@ -205,6 +205,17 @@ def test_which_team_is_meant(tmp_path: Path) -> None:
     on_rig(scenario, tmp_path, nodes=NODES, queues=ALL)
 
 
+def test_jobs_of_a_team_can_be_listed(tmp_path: Path) -> None:
+    async def scenario(rig: Rig) -> None:
+        await rig.desk.roster.record(people(nlp=(LI, WANG), cv=(GUEST,)))
+        made = [await accepted(rig.client(uid), gpus=1) for uid in (LI, WANG, GUEST)]
+        for query in ("team=nlp", "team=nlp&state=active", "team=nlp&state=ended&state=active"):
+            shown = (await rig.client(GUEST).get(f"/jobs?{query}")).json()["items"]
+            assert {job["id"] for job in shown} == {job["id"] for job in made[:2]}, query
+
+    on_rig(scenario, tmp_path)
+
+
 def test_no_terminal_in_a_queue_that_is_not_for_sitting_at() -> None:
     with pytest.raises(Refused) as refused:
         check_sitting(ALL, "k3fz82aw", spec(queue="train"))

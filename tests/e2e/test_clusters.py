@@ -83,6 +83,7 @@ def test_a_cluster_can_be_tried_at_once(here: Installation, name: str) -> None:
     code, table = screen.end()
     assert code == 0
     assert all(len(line) <= 80 for line in table.splitlines()), table
+    assert all(model in table for _, model in nodes.values()), "nothing that matters is cut"
 
 
 def test_all_nodes_are_played_at_once(here: Installation) -> None:
@@ -163,6 +164,8 @@ def test_rules_of_a_queue_at_the_terminal(here: Installation) -> None:
     job = here.submit("--", "sleep", "600")
     shown = here.until(job, "RUNNING")
     assert (shown["queue"], shown["priority"], shown["time_limit_s"]) == ("dlc", 1, 2 * 86400)
+    assert "time         2d unless said, at most 14d" in here.danlu("queues", "dlc").text
+    assert "there is dsw, dlc" in here.danlu("queues", "nlp", code=2).talk
     code, text = Terminal(here, "exec", "-t", job).end()
     assert code == 3
     assert "which takes no interactive work" in text

@@ -47,24 +47,31 @@ def _named(found: Sequence[Data], name: str) -> Data:
 
 
 def render_queues(queues: Sequence[Data], width: int | None) -> str:
-    rows = [
-        [
-            queue["name"] + ("*" if queue["default"] else ""),
-            _cards(queue),
-            str(len(queue["nodes"])),
-            f"{queue['running']}/{queue['waiting']}",
-            "yes" if queue["may_use"] else "no",
-            _rules(queue),
-        ]
-        for queue in queues
-    ]
+    rows: list[list[str]] = []
+    for queue in queues:
+        first, *others = _cards(queue)
+        rows.append(
+            [
+                queue["name"] + ("*" if queue["default"] else ""),
+                first,
+                str(len(queue["nodes"])),
+                f"{queue['running']}/{queue['waiting']}",
+                "yes" if queue["may_use"] else "no",
+                _rules(queue),
+            ]
+        )
+        rows += [["", cards, "", "", "", ""] for cards in others]  # a line for each model: names are long
     return render_table(["QUEUE", "CARDS FREE", "NODES", "RUN/WAIT", "OPEN", "RULES"], rows, width)
 
 
-def _cards(queue: Data) -> str:
+def _cards(queue: Data) -> list[str]:
     if queue["max_gpus"] == 0 and queue["max_shards"] == 0:
-        return "none"
-    return ", ".join(f"{cards['free']}/{cards['total']} {cards['model']}" for cards in queue["cards"]) or "none"
+        return ["none"]
+    return [f"{cards['free']}/{cards['total']} {cards['model']}" for cards in queue["cards"]] or ["none"]
+
+
+def _count(number: int, thing: str) -> str:
+    return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
 
 
 def _rules(queue: Data) -> str:
@@ -75,13 +82,13 @@ def _rules(queue: Data) -> str:
     if not queue["interactive"]:
         rules.append("not interactive")
     if queue["max_gpus"] is not None:
-        rules.append(f"{queue['max_gpus']} gpus" if queue["max_gpus"] else "no gpus")
+        rules.append(_count(queue["max_gpus"], "gpu") if queue["max_gpus"] else "no gpus")
     if queue["max_shards"] is not None:
-        rules.append(f"{queue['max_shards']} shards" if queue["max_shards"] else "no shards")
+        rules.append(_count(queue["max_shards"], "shard") if queue["max_shards"] else "no shards")
     if queue["max_time_s"]:
         rules.append(render_duration(queue["max_time_s"]))
     if queue["max_cpus"] is not None:
-        rules.append(f"{queue['max_cpus']} cpus")
+        rules.append(_count(queue["max_cpus"], "cpu"))
     if queue["max_memory_mib"] is not None:
         rules.append(render_mib(queue["max_memory_mib"]))
     return ", ".join(rules)
@@ -103,9 +110,8 @@ def render_queue(queue: Data) -> str:
         ("cpus", f"{queue['cpus_free']} of {queue['cpus']} free"),
         ("jobs", f"{queue['running']} running, {queue['waiting']} waiting"),
         ("one job", _largest(queue)),
-        ("time", f"at most {render_duration(longest)}" if longest else ""),
-        ("if not said", f"{render_duration(default)}" if default else ""),
-        ("priority", _priorities(queue)),
+        ("time", _unless_said(default and render_duration(default), longest and render_duration(longest))),
+        ("priority", _unless_said(queue["default_priority"], queue["max_priority"])),
         ("interactive", "yes" if queue["interactive"] else "no"),
     ]
     return render_facts(facts)
@@ -123,8 +129,8 @@ def _folded(names: Sequence[str]) -> str:
 
 def _largest(queue: Data) -> str:
     most = [
-        f"{queue[key]} {word}"
-        for key, word in (("max_gpus", "gpus"), ("max_shards", "shards"), ("max_cpus", "cpus"))
+        _count(queue[key], word)
+        for key, word in (("max_gpus", "gpu"), ("max_shards", "shard"), ("max_cpus", "cpu"))
         if queue[key] is not None
     ]
     if queue["max_memory_mib"] is not None:
@@ -132,10 +138,6 @@ def _largest(queue: Data) -> str:
     return f"at most {', '.join(most)}" if most else ""
 
 
-def _priorities(queue: Data) -> str:
-    parts = []
-    if queue["default_priority"] is not None:
-        parts.append(f"{queue['default_priority']} if not said")
-    if queue["max_priority"] is not None:
-        parts.append(f"at most {queue['max_priority']}")
-    return ", ".join(parts)
+def _unless_said(default: object, most: object) -> str:
+    parts = [f"{default} unless said"] if default else []
+    return ", ".join([*parts, f"at most {most}"] if most else parts)
