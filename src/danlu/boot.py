@@ -271,9 +271,11 @@ def log_to(state_dir: str | None) -> None:
     if state_dir:
         path = os.path.join(state_dir, "server.log")
         handler = logging.handlers.RotatingFileHandler(path, maxBytes=LOG_BYTES, backupCount=2)
-    logging.basicConfig(
-        handlers=[handler], level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
-    )
+    level = logging.DEBUG if os.environ.get("DANLU_DEBUG") else logging.INFO
+    logging.basicConfig(handlers=[handler], level=level, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    # Below this, what carries WebSockets writes down whole requests, tokens included.
+    for name in ("uvicorn", "websockets"):
+        logging.getLogger(name).setLevel(logging.INFO)
 
 
 def _make_folders(place: Place) -> None:

@@ -46,9 +46,12 @@ def test_every_command_that_prints_data_prints_json(here: Installation) -> None:
     assert status["state_dir"] == str(here.home)
     assert here.danlu("nodes", "--json").json()["items"][0]["cpus"] == 4
     assert here.danlu("gpus", "--json").json() == {"items": []}
-    token = here.danlu("token", "create", "li", "--json").json()
-    assert token["id"] in json.dumps(here.danlu("token", "list", "--json").json())
-    assert token["token"] not in here.danlu("token", "list").text
+    assert "has no account" in here.danlu("token", "create", "ci", code=2).talk
+    assert here.danlu("user", "create", "li", "--json").json()["name"] == "li"
+    token = here.danlu("token", "create", "ci", "--user", "li", "--json").json()
+    assert token["id"] in json.dumps(here.danlu("token", "list", "--all", "--json").json())
+    assert token["token"] not in here.danlu("token", "list", "--user", "li").text
+    assert here.danlu("whoami", "--json").json()["is_own_server"] is True
     assert here.danlu("version", "--json").json()["version"] == status["version"]
 
 

@@ -47,7 +47,9 @@ class Shared:
         return self.here.danlu("status", code=None).code == 0
 
     def token(self, user: str, *options: str) -> str:
-        return self.here.danlu("token", "create", user, *options).text
+        """A token of an account, which is made if it is missing."""
+        self.here.danlu("user", "create", user, code=None)
+        return self.here.danlu("token", "create", "test", "--user", user, *options).text
 
     def danlu(self, token: str, *words: str, code: int | None = 0, env: dict[str, str] | None = None) -> Done:
         variables = {"DANLU_SERVER": self.url, **({"DANLU_TOKEN": token} if token else {}), **(env or {})}
@@ -79,7 +81,8 @@ def test_a_token_says_who_one_is(here: Installation) -> None:
     assert b"sesame" not in listed.out + shared.danlu(wang, "show", job_id, "--json").out
     for words in (
         ("logs", job_id), ("logs", "-f", job_id), ("stop", job_id), ("exec", job_id, "--", "id"), ("clone", job_id),
-        ("down",), ("token", "create", "wang", "--role", "admin"), ("token", "list"),
+        ("down",), ("token", "create", "x", "--user", "li"), ("token", "list", "--all"), ("audit",),
+        ("user", "disable", "li"),
     ):  # fmt: skip
         refused = shared.danlu(wang, *words, code=3)
         assert "may not do this" in refused.talk, words
@@ -89,7 +92,7 @@ def test_a_token_says_who_one_is(here: Installation) -> None:
     assert here.ended(job_id)["state"] == "CANCELLED"
     assert "may not do this" in shared.danlu(wang, "rm", job_id, code=3).talk
 
-    token_id = next(one["id"] for one in here.danlu("token", "list", "--json").json()["items"] if one["user"] == "li")
+    token_id = next(one["id"] for one in here.danlu("token", "list", "--user", "li", "--json").json()["items"])
     here.danlu("token", "revoke", token_id)
     assert "unknown, revoked or expired" in shared.danlu(li, "ps", code=3).talk
     assert shared.danlu(wang, "run", "--", "echo", "well").out == b"well\n"
@@ -98,7 +101,7 @@ def test_a_token_says_who_one_is(here: Installation) -> None:
 def test_no_token_a_wrong_one_and_one_in_a_url_are_refused(here: Installation) -> None:
     shared = Shared(here)
     token = shared.token("li")
-    assert "this server wants a token" in shared.danlu("", "ps", code=3).talk
+    assert "this server wants to know who you are" in shared.danlu("", "ps", code=3).talk
     assert "unknown, revoked or expired" in shared.danlu("danlu_wrong", "ps", code=3).talk
     assert "unknown, revoked or expired" in shared.danlu(token + "0", "submit", "--", "true", code=3).talk
     jobs = f"{shared.url}/api/v1/jobs"

@@ -49,6 +49,8 @@ async def create(
         raise Invalid(f"no role `{role}`", f"one of: {', '.join(Role)}")
     if not name or name == LOGIN or len(name) > 60 or not name.isprintable():
         raise Invalid("a token needs a name of its own, of at most 60 characters", "what will use it? `laptop`, `ci`")
+    if user not in office.roster.persons:
+        raise NotFound(f"{user[:40]} has no account, and tokens are of accounts", "make it first: `danlu user create`")
     person = find_person(office.roster, user)
     refuse_disabled(person)
     if role == Role.ADMIN and person.role is not Role.ADMIN:
