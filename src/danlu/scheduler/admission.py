@@ -5,6 +5,7 @@ from datetime import datetime, timedelta
 from enum import IntEnum
 
 from danlu.domain.job import Reason
+from danlu.domain.ledger import gpu_hours
 from danlu.domain.quota import Period, Quota, team_key, user_key
 from danlu.domain.resources import Ask
 from danlu.scheduler.free import FAR
@@ -23,6 +24,16 @@ class Standing(IntEnum):
     ENTITLED = 0  # within all of them
     BORROWS = 1  # beyond one that lets what is preemptible go beyond it
     OVER = 2  # must wait
+
+
+def hours_since(held: Holding, since: datetime, snapshot: Snapshot) -> float:
+    """GPU-hours since then of a run that is not over, and so in no charge yet."""
+    if held.started_at is None:
+        return 0.0
+    seats = (held.seat, *held.more)
+    gpus, shards = sum(len(seat.gpus) for seat in seats), sum(seat.shards for seat in seats)
+    so_far = max(snapshot.now - max(held.started_at, since), timedelta(0))
+    return gpu_hours(gpus, shards, snapshot.shards_per_gpu, so_far)
 
 
 class Spell:
@@ -125,7 +136,9 @@ class Admission:
         for key, quota in snapshot.quotas.items():
             spender = self._account(key) if quota.gpu_hours is not None else None
             if spender:
-                spent = snapshot.spent.get(key, 0.0) + self._running_hours(spender)
+                since = quota.period.start(snapshot.now)
+                running = sum(hours_since(held, since, snapshot) for held in spender.runs)
+                spent = snapshot.spent.get(key, 0.0) + running
                 spender.is_spent = spent >= (quota.gpu_hours or 0)
 
     def accounts(self, user: str, team: str) -> tuple[Account, ...]:
@@ -145,9 +158,30 @@ class Admission:
             account = self._accounts[holder] = Account(holder, self._quotas[holder], self._shards_per_gpu)
         return account
 
-    def all_accounts(self) -> list[Account]:
-        """Of everybody who holds or wants something."""
-        return list(self._accounts.values())
+    def borrowed(self) -> list[Holding]:
+        """The preemptible runs that are beyond a quota, less those that are leaving already.
+
+        What is not preemptible uses a quota first, then the oldest of what is.
+        """
+        found: dict[str, Holding] = {}
+        for account in self._accounts.values():
+            if all(account.held[kind] <= limit for kind, limit in account.limits):
+                continue
+            total = [0, 0, 0, 0, 0]
+            for held in sorted(account.runs, key=lambda held: (held.is_preemptible, *self.age_of(held))):
+                if held.is_stopping:
+                    continue
+                amounts = self.amounts_of(held)
+                if held.is_preemptible and account.beyond(total, amounts) is not None:
+                    found[held.key] = held
+                    continue
+                for kind in range(5):
+                    total[kind] += amounts[kind]
+        return list(found.values())
+
+    def age_of(self, held: Holding) -> tuple[datetime, str]:
+        """What is only being started is the youngest."""
+        return held.started_at or self._now, held.key
 
     def _amounts(self, ask: Ask) -> Amounts:
         nodes = ask.nodes
@@ -164,16 +198,6 @@ class Admission:
             cpus += seat.cpus
             memory += seat.memory_mib
         return gpus * self._shards_per_gpu + shards, shards, cpus, memory, 1
-
-    def _running_hours(self, account: Account) -> float:
-        """GPU-hours in this period of runs that are not over, and so in no charge yet."""
-        begin = account.quota.period.start(self._now)
-        hours = 0.0
-        for held in account.runs:
-            if held.started_at:
-                elapsed = (self._now - max(held.started_at, begin)).total_seconds()
-                hours += self.amounts_of(held)[GPUS] / self._shards_per_gpu * max(elapsed, 0.0) / 3600
-        return hours
 
     # As the plan goes.
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from datetime import datetime, timedelta
 from heapq import merge
 
-from danlu.domain.resources import Ask
+from danlu.domain.resources import Ask, Seat
 from danlu.scheduler.capacity import Cards
 from danlu.scheduler.free import FAR, NEVER, FreeNode, Step, Taken, Want, moment
 from danlu.scheduler.placement import Fleet, Spot
@@ -79,6 +79,23 @@ class Book:
             self.settle()
         return self._starts.get(key, NEVER)
 
+    def foresee(self, want: Want) -> float:
+        """When a run would fit beside all promises so far; NEVER if nobody can say."""
+        self.settle()
+        if want.nodes > 1:
+            together = self._foreseeable_together(want)
+            return together[0] if together else NEVER
+        promise = self._foreseeable(want)
+        return promise[0].at if promise else NEVER
+
+    def hasten(self, seat: Seat, end: float, at: float) -> None:
+        """A seat comes free earlier than it was to."""
+        node = self._fleet.nodes.get(seat.node)
+        if node is not None:
+            node.hasten(seat, end, at)
+            if self._lanes:
+                node.refresh()
+
     def estimate(self, waiting: Waiting, place: int, now: datetime) -> datetime | None:
         """When the next of it may start; None if that depends on a run without a time limit."""
         if self.pending:
@@ -98,15 +115,7 @@ class Book:
         if seconds is None:
             rough = Ask(ask.gpus, ask.gpu_model, _least(shards), _least(cpus), _least(memory), ask.nodes)
             want = self._want(waiting, rough, NEVER if lasts is None else _least(lasts))
-            if not self._lanes:
-                self._unroll()
-            if want.nodes > 1:
-                together = self._foreseeable_together(want)
-                seconds = together[0] if together else NEVER
-            else:
-                promise = self._foreseeable(want)
-                seconds = promise[0].at if promise else NEVER
-            self._rough[key] = seconds
+            seconds = self._rough[key] = self.foresee(want)
         return seconds
 
     def _unroll(self) -> None:
@@ -134,7 +143,7 @@ class Book:
                 able[step.node.order] = step.node
                 if len(able) >= want.nodes:
                     tries -= 1
-                    spots = _spots_at(able.values(), want, step.at)
+                    spots = spots_at(able.values(), want, step.at, want.nodes)
                     if spots:
                         return step.at, spots
         return None
@@ -143,7 +152,7 @@ class Book:
         """A fit on several nodes when all that is there has ended, on the nodes where the least is missing."""
         nodes = self._fleet.nodes_in(want.regions)
         at = max([FAR, *(node.steps[-1].at for node in nodes)])
-        spots = _spots_at(sorted(nodes, key=lambda node: _missing(node, want)), want, at)
+        spots = spots_at(sorted(nodes, key=lambda node: _missing(node, want)), want, at, want.nodes)
         assert spots, "a run that fits empty nodes found none"
         return at, spots
 
@@ -185,15 +194,15 @@ def _has(step: Step, want: Want) -> bool:
     )
 
 
-def _spots_at(nodes: Iterable[FreeNode], want: Want, at: float) -> list[Spot]:
-    """The first of these nodes that can hold a part of it from a moment on, as many as it needs; else none."""
+def spots_at(nodes: Iterable[FreeNode], want: Want, at: float, count: int) -> list[Spot]:
+    """The first so many of these nodes that can hold a part of it from a moment on; none if there are fewer."""
     spots: list[Spot] = []
     for node in nodes:
         if _has(node.step_in_force(at), want):
             taken = node.seat_between(want, at, at + want.lasts)
             if taken:
                 spots.append((node, taken))
-                if len(spots) == want.nodes:
+                if len(spots) == count:
                     return spots
     return []
 

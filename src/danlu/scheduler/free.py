@@ -2,6 +2,7 @@
 
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterable
+from copy import copy
 from math import inf
 
 from danlu.domain.resources import Ask, Node, Seat
@@ -191,6 +192,44 @@ class FreeNode:
             step.cpus -= want.cpus
             step.memory -= want.memory
             step.cards -= cards
+
+    def hasten(self, seat: Seat, end: float, at: float) -> None:
+        """A seat that was to be held until `end` comes free earlier. `refresh` must follow where steps are written."""
+        self.releases.remove((end, seat.cpus, seat.memory_mib))
+        self.releases.append((at, seat.cpus, seat.memory_mib))
+        if end >= FAR:
+            self.endless_cpus -= seat.cpus
+            self.endless_memory -= seat.memory_mib
+        busy, shares = self.busy, self.shares
+        for index in seat.gpus:
+            if busy.get(index) == end and index not in shares:
+                busy[index] = at
+        shared = seat.shared_gpu
+        if shared is not None and (end, seat.shards) in shares.get(shared, ()):
+            shares[shared].remove((end, seat.shards))
+            shares[shared].append((at, seat.shards))
+            busy[shared] = max(until for until, _ in shares[shared])
+
+    def refresh(self) -> None:
+        """Write the steps down anew, here and in the lane."""
+        lane = self.lane
+        lane[:] = [step for step in lane if step.node is not self]
+        lane.extend(self.unroll())
+        lane.sort(key=moment_and_order)
+        for pin in self.pins:
+            self.occupy(pin.want, (pin.cards, pin.shared), pin.start)
+
+    def imagined(self, leaving: Iterable[tuple[Seat, float]], at: float) -> "FreeNode":
+        """This node as it will be if these seats, held until then, come free at a moment."""
+        other = copy(self)
+        other.busy = dict(self.busy)
+        other.shares = {index: list(parts) for index, parts in self.shares.items()}
+        other.releases = list(self.releases)
+        other.lane = []
+        for seat, end in leaving:
+            other.hasten(seat, end, at)
+        other.refresh()
+        return other
 
     def pin(self, key: str, want: Want, taken: Taken, start: float) -> None:
         self.pins.append(Pin(key, start, want, taken))

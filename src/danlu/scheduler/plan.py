@@ -1,6 +1,7 @@
 """What should run next."""
 
 from dataclasses import replace
+from functools import cached_property
 
 from danlu.domain.resources import Seat
 from danlu.scheduler.admission import Admission, Standing
@@ -9,7 +10,8 @@ from danlu.scheduler.capacity import fits_ever
 from danlu.scheduler.free import NEVER, Want
 from danlu.scheduler.ordering import Turns, Uses, is_of_one, turns_of
 from danlu.scheduler.placement import Fleet
-from danlu.scheduler.snapshot import Plan, Snapshot, Start, Wait, Waiting
+from danlu.scheduler.preemption import Reclaim
+from danlu.scheduler.snapshot import Plan, Snapshot, Start, Stop, Wait, Waiting
 from danlu.scheduler.waits import Left, Waits
 
 __all__ = ["fits_ever", "plan", "seat_now"]
@@ -27,7 +29,8 @@ def plan(snapshot: Snapshot) -> Plan:
     made.go_through(snapshot.waiting, Standing.ENTITLED)
     if made.borrowers:
         made.go_through(made.borrowers, Standing.BORROWS)
-    return Plan(tuple(made.starts), Waits(made.left, made.fleet, made.book, made.admission, snapshot.now))
+    waits = Waits(made.left, made.fleet, made.book, made.admission, snapshot.now)
+    return Plan(tuple(made.starts), waits, made.stops)
 
 
 def seat_now(snapshot: Snapshot, waiting: Waiting) -> Seat | Wait:
@@ -49,13 +52,14 @@ class Pass:
         self.starts: list[Start] = []
         self.left = Left()
         self.borrowers: list[Waiting] = []
-        self._boosted = snapshot.boosted
+        self._snapshot = snapshot
         self._uses = None if is_of_one(snapshot.waiting) else Uses(snapshot)
         self._misfits: Misfits = {}
 
     def go_through(self, entries: tuple[Waiting, ...] | list[Waiting], stage: Standing) -> None:
-        turns = turns_of(entries, self._uses, self._boosted)
+        turns = turns_of(entries, self._uses, self._snapshot.boosted)
         admission, misfits, left = self.admission, self._misfits, self.left.entries
+        book, is_of_one = self.book, self._uses is None
         for waiting in turns:
             if waiting.count <= 0:
                 continue
@@ -78,7 +82,8 @@ class Pass:
                 if self._start(waiting, until, shape, turns, stage):
                     continue
             left[waiting.key] = waiting
-            self._wait_for_room(waiting, until, turns, stage)
+            if book.open or not is_of_one:
+                self._wait_for_room(waiting, until, turns, stage)
 
     def _start(self, waiting: Waiting, until: float, shape: Shape, turns: Turns, stage: Standing) -> bool:
         """Start as many of an entry as may and can, until it is somebody else's turn; False if it waits for room."""
@@ -124,14 +129,37 @@ class Pass:
         return ()
 
     def _wait_for_room(self, waiting: Waiting, until: float, turns: Turns, stage: Standing) -> None:
+        """Promise a seat while there are promises left; who is entitled gets back what others borrowed."""
+        book, admission = self.book, self.admission
         if stage is Standing.BORROWS:
             self.left.borrowing.add(waiting.key)
-        if not self.book.open:
+        if not book.open:
             turns.charge(waiting)
-        elif self.book.note(waiting):
+            return
+        if admission is None or stage is not Standing.ENTITLED:
+            if book.note(waiting):
+                turns.charge(waiting)
+            return
+        for _ in range(min(waiting.count, waiting.may_start)):
+            cards = self._reclaim.make_room(waiting, until) if admission.has_right(waiting) else None
+            if not book.note(waiting):
+                return
             turns.charge(waiting)
-            if self.admission is not None and stage is Standing.ENTITLED:
-                self.admission.promise(waiting, until)
+            admission.promise(waiting, until)
+            if cards is None:
+                return
+            self.left.reclaiming[waiting.key] = self.left.reclaiming.get(waiting.key, 0) + cards
+            if not book.open or admission.standing(waiting, until) > stage:
+                return
+
+    @cached_property
+    def _reclaim(self) -> Reclaim:
+        assert self.admission is not None
+        return Reclaim(self._snapshot, self.fleet, self.book, self.admission)
+
+    @property
+    def stops(self) -> tuple[Stop, ...]:
+        return tuple(self._reclaim.stops) if "_reclaim" in self.__dict__ else ()
 
     def _set_aside(self, rest: Waiting, until: float, standing: Standing) -> None:
         """Not now: those who borrow come after all others, those over their quota wait for their own runs to end."""

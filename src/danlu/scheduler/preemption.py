@@ -1,0 +1,149 @@
+"""What was borrowed is given back: which runs are asked to leave so that one who is entitled gets a seat."""
+
+from datetime import datetime
+
+from danlu.scheduler.admission import Admission
+from danlu.scheduler.backfill import Book, spots_at
+from danlu.scheduler.free import FreeNode, Want
+from danlu.scheduler.placement import SOON, Fleet, end_of
+from danlu.scheduler.snapshot import Holding, Snapshot, Stop, Waiting
+
+# queue, nodes, gpus, shards, model, cpus, memory, seconds
+_Kind = tuple[str, int, int, int, str | None, int, int, float]
+
+
+class Loan:
+    """A run that leaves, or can be asked to."""
+
+    __slots__ = ("cards", "end", "held", "nodes", "seats")
+
+    def __init__(self, held: Holding, fleet: Fleet, now: datetime) -> None:
+        self.held = held
+        self.end = end_of(held, now)
+        self.seats = (held.seat, *held.more)
+        self.nodes = [fleet.nodes[seat.node] for seat in self.seats if seat.node in fleet.nodes]
+        self.cards = sum([len(seat.gpus) or (seat.shared_gpu is not None) for seat in self.seats])
+
+    def is_in(self, regions: tuple[int, ...]) -> bool:
+        return any(node.region in regions for node in self.nodes)
+
+
+class Reclaim:
+    """Runs that are beyond a quota, and those that are leaving already. The youngest go first, and no more than must.
+
+    A run that is asked to leave frees its seat when its grace is over; until it is known when that is, soon.
+    """
+
+    def __init__(self, snapshot: Snapshot, fleet: Fleet, book: Book, admission: Admission) -> None:
+        self.stops: list[Stop] = []
+        self._fleet = fleet
+        self._book = book
+        borrowed = sorted(admission.borrowed(), key=admission.age_of, reverse=True)
+        self._loans = [Loan(held, fleet, snapshot.now) for held in borrowed]
+        self._leaving = [Loan(held, fleet, snapshot.now) for held in snapshot.holding if held.is_stopping]
+        self._hopeless: set[_Kind] = set()
+        by = max([loan.end for loan in self._leaving], default=SOON)
+        on_node: dict[str, list[Loan]] = {}
+        for loan in self._loans:
+            for node in loan.nodes:
+                on_node.setdefault(node.name, []).append(loan)
+        self._most = {name: Most(fleet.nodes[name], loans, by) for name, loans in on_node.items()}
+
+    def make_room(self, waiting: Waiting, until: float) -> int | None:
+        """See to it that runs leave for an entry that is entitled and finds no seat. How many cards are being given
+        back for it; None if it has to wait like everybody."""
+        if not self._loans and not self._leaving:
+            return None
+        ask = waiting.ask
+        kind = (
+            waiting.queue, ask.nodes, ask.gpus, ask.shards, ask.gpu_model, ask.cpus, ask.memory_mib, until,
+        )  # fmt: skip
+        scope = self._fleet.scope(waiting.queue)
+        if scope is None or kind in self._hopeless:
+            return None
+        want = self._fleet.want(ask, until, scope)
+        leaving = [loan for loan in self._leaving if loan.is_in(scope.regions)]
+        by = max([loan.end for loan in leaving], default=SOON)
+        if self._book.foresee(want) <= by:
+            given = [loan for loan in leaving if loan.held.is_preemptible]
+            return sum([loan.cards for loan in given]) if given else None
+        chosen = self._choose(want, by)
+        if not chosen:
+            self._hopeless.add(kind)  # promises only grow during a plan
+            return None
+        for loan in chosen:
+            self._ask_to_leave(loan, waiting.key)
+        return sum([loan.cards for loan in chosen])
+
+    def _ask_to_leave(self, loan: Loan, wanted_by: str) -> None:
+        for seat in loan.seats:
+            self._book.hasten(seat, loan.end, SOON)
+        loan.end = SOON
+        self._loans.remove(loan)
+        self._leaving.append(loan)
+        self.stops.append(Stop(loan.held.key, wanted_by))
+
+    def _choose(self, want: Want, at: float) -> list[Loan]:
+        """The youngest that are enough, less those of them that are not needed; none if all are not enough."""
+        leaving: list[Loan] = []
+        able: set[str] = set()
+        if want.nodes > 1:
+            nodes = self._fleet.nodes_in(want.regions)
+            able = {node.name for node in nodes if self._holds(node, [], want, at)}
+        on_node: dict[str, list[Loan]] = {}
+        for loan in self._loans:
+            if loan.end <= at:
+                continue
+            leaving.append(loan)
+            for node in loan.nodes:
+                on_node.setdefault(node.name, []).append(loan)
+                if (
+                    node.name not in able
+                    and node.region in want.regions
+                    and self._most[node.name].is_enough(want)
+                    and self._holds(node, on_node[node.name], want, at)
+                ):
+                    able.add(node.name)
+            if len(able) >= want.nodes:
+                return self._needed(leaving, able, want, at)
+        return []
+
+    def _needed(self, leaving: list[Loan], able: set[str], want: Want, at: float) -> list[Loan]:
+        """Without those that can stay, the oldest asked first."""
+        needed = [loan for loan in leaving if any(node.name in able for node in loan.nodes)]
+        for loan in reversed(needed):
+            others = [other for other in needed if other is not loan]
+            lost = {node.name for node in loan.nodes if node.name in able and not self._holds(node, others, want, at)}
+            if len(able) - len(lost) >= want.nodes:
+                needed = others
+                able = able - lost
+        return needed
+
+    def _holds(self, node: FreeNode, leaving: list[Loan], want: Want, at: float) -> bool:
+        """Could a run sit on this node from a moment on, if these runs left it before?"""
+        seats = [(seat, loan.end) for loan in leaving for seat in loan.seats if seat.node == node.name]
+        if want.gpus:
+            freed = {index for seat, _ in seats for index in (*seat.gpus, seat.shared_gpu)}
+            busy, by_model = node.busy, node.cards.by_model
+            indices = [index for model in want.models for index in by_model.get(model, ())]
+            if sum([index in freed or busy.get(index, 0.0) <= at for index in indices]) < want.gpus:
+                return False
+        return bool(spots_at([node.imagined(seats, SOON)], want, at, 1))
+
+
+class Most:
+    """What a node could have free, at the very most, if all that was borrowed left it: a quick no."""
+
+    __slots__ = ("cards", "cpus", "memory")
+
+    def __init__(self, node: FreeNode, loans: list[Loan], by: float) -> None:
+        seats = [seat for loan in loans for seat in loan.seats if seat.node == node.name]
+        freed = {index for seat in seats for index in (*seat.gpus, seat.shared_gpu)}
+        ended = [(cpus, memory) for end, cpus, memory in node.releases if end <= by]
+        ended += [(seat.cpus, seat.memory_mib) for seat in seats]
+        self.cards = sum([index in freed or node.busy.get(index, 0.0) <= by for index in node.cards.model_of])
+        self.cpus = node.cpus + sum([cpus for cpus, _ in ended])
+        self.memory = node.memory + sum([memory for _, memory in ended])
+
+    def is_enough(self, want: Want) -> bool:
+        return self.cards >= want.gpus and self.cpus >= want.cpus and self.memory >= want.memory_floor
