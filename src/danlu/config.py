@@ -195,6 +195,8 @@ def _check_folder(key: str, template: str, mark: str) -> None:
         raise Invalid(f"`{key}` is an absolute path with {mark} in it, not `{template}`")
     if re.search(r"[{}]", template.replace(mark, "")):
         raise Invalid(f"`{key}` knows only {mark}, not what is in `{template}`")
+    if {".", ".."} & set(template.split("/")):
+        raise Invalid(f"`{key}` does not stay in its place: `{template}`", "leave `.` and `..` out")
 
 
 def with_fake_gpus(settings: Settings, fake_gpus: str) -> Settings:

@@ -241,7 +241,7 @@ def test_a_token_gives_what_its_person_has_now_and_never_more_than_itself(tmp_pa
         await rig.client(0).post("/users/boss/role", json={"role": "member"})
         assert (await full.get("/audit")).status_code == 403
         await team_with(rig, "nlp", "boss")
-        assert (await full.get("/me")).json()["teams"] == [{"team": "nlp", "is_leader": True}]
+        assert (await full.get("/me")).json()["teams"] == [{"team": "nlp", "is_leader": True, "leaders": ["boss"]}]
         await rig.client(0).post("/users/boss/disable")
         assert problem(await full.get("/me")) == (403, "the account of boss is disabled")
         await rig.client(0).post("/users/boss/enable")
@@ -377,7 +377,7 @@ def test_ask_approve_open(tmp_path: Path) -> None:
         assert (share["made"], share["said"]) == (False, "not made: No such file or directory")
         assert rig.desk.roster.quotas["user:new"] == Quota(gpus=2)
         me = (await (await login(rig, "new")).get("/me")).json()
-        assert (me["teams"], me["full_name"]) == ([{"team": "nlp", "is_leader": False}], "新人")
+        assert (me["teams"], me["full_name"]) == ([{"team": "nlp", "is_leader": False, "leaders": ["zhao"]}], "新人")
         assert not any(one.password for one in rig.desk.roster.requests.values()), "it is the account's now"
         again = await rig.client(0).post(f"/requests/{asked['id']}/open")
         assert problem(again) == (409, f"request {asked['id']} is opened already, by root")
@@ -635,7 +635,7 @@ def test_people_are_there_after_a_restart(tmp_path: Path) -> None:
     async def second(rig: Rig) -> None:
         li = await login(rig, "li")
         me = (await li.get("/me")).json()
-        assert (me["full_name"], me["teams"]) == ("李华", [{"team": "nlp", "is_leader": True}])
+        assert (me["full_name"], me["teams"]) == ("李华", [{"team": "nlp", "is_leader": True, "leaders": ["li"]}])
         assert [one["user"] for one in (await li.get("/requests")).json()["items"]] == ["new"]
 
     on_rig(first, tmp_path)

@@ -59,6 +59,7 @@ def test_the_example_shows_every_key_of_queues_and_nodes(tmp_path: Path) -> None
         ("[people]\ndefault_quota = 'gpu=2'\n", "gpu"),
         ("[people]\nhome = '/mnt/user'\n", "with {user} in it"),
         ("[people]\nhome = '/mnt/{user}/{team}'\n", "knows only {user}"),
+        ("[people]\nhome = '/mnt/{user}/../../etc'\n", "does not stay in its place"),
         ("[people]\nteam_folder = 'share/{team}'\n", "is an absolute path"),
         ("[oidc]\nissuer = 'sso'\nclient_id = 'danlu'\n", "is a URL"),
         ("[oidc]\nissuer = 'https://sso'\n", "needs both"),

@@ -17,7 +17,7 @@ from danlu.api.people_wire import (
     PasswordIn,
     TokenIn,
     TokenList,
-    memberships_out,
+    my_teams_out,
     token_out,
 )
 from danlu.api.wire import Json, read_body, schema_of
@@ -75,7 +75,7 @@ async def whoami(desk: TheDesk, request: Request) -> Response:
             "full_name": person.full_name if person else "",
             "email": person.email if person else "",
             "has_account": person is not None,
-            "teams": memberships_out(actor.teams),
+            "teams": my_teams_out(actor.teams, desk.roster),
             "by": actor.origin if token is None else "login" if token.name == tokens.LOGIN else "token",
             "token": token_out(token, desk.roster) if token else None,
             "server": desk.addresses[-1],

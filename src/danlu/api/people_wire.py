@@ -95,13 +95,17 @@ class MembershipOut(Answer):
     is_leader: bool
 
 
+class MyTeam(MembershipOut):
+    leaders: list[str]
+
+
 class Me(Answer):
     user: str
     role: str
     full_name: str
     email: str
     has_account: bool
-    teams: list[MembershipOut]
+    teams: list[MyTeam]
     by: str
     token: TokenOut | None
     server: str
@@ -217,6 +221,15 @@ def token_out(token: Token, roster: Roster) -> dict[str, Any]:
 
 def memberships_out(memberships: Sequence[Membership]) -> list[dict[str, Any]]:
     return [{"team": one.team, "is_leader": one.is_leader} for one in memberships]
+
+
+def my_teams_out(memberships: Sequence[Membership], roster: Roster) -> list[dict[str, Any]]:
+    """The teams somebody is in, and whom to ask there."""
+    found = memberships_out(memberships)
+    for one in found:
+        led = roster.members(one["team"])
+        one["leaders"] = [each.user for each in led if each.membership and each.membership.is_leader]
+    return found
 
 
 def user_out(person: Person, roster: Roster) -> dict[str, Any]:

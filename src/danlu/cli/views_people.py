@@ -22,12 +22,18 @@ def render_me(me: Data, now: float) -> str:
     facts = [
         ("name", me["user"] + (f", {me['full_name']}" if me.get("full_name") else "")),
         ("role", me["role"]),
-        ("teams", render_memberships(me["teams"])),
+        ("teams", ", ".join(_my_team(one) for one in me["teams"])),
         ("server", me["server"]),
         ("signed in", by.get(me["by"], "by the Unix socket") + (f", until {until}" if until else "")),
         ("account", "" if me.get("has_account") else "none: known to this machine only"),
     ]
     return render_facts(facts)
+
+
+def _my_team(one: Data) -> str:
+    if one["is_leader"]:
+        return f"{one['team']} (you lead it)"
+    return f"{one['team']} (led by {', '.join(one['leaders']) or 'nobody'})"
 
 
 def render_memberships(teams: Sequence[Data]) -> str:

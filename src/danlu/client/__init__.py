@@ -9,7 +9,7 @@
 
 What is here: `http` (transport) · `personal` (starting one's own server) · `spec` (the body of a submit) ·
 `snapshot` (code at submit) · `jobs` (a job and its log) · `follow` (framed streams) · `shell` (exec) ·
-`wire` (requests) · `verbs` (the client).
+`credentials` (what `danlu login` remembers) · `wire` (requests) · `verbs` (the client).
 May import: `danlu.errors`, `danlu.places`, and of the standard library only what costs nothing at start-up.
 Must not: import any server room; print.
 """

@@ -161,7 +161,7 @@ class Client(Wire):
         return answer
 
     def whoami(self) -> dict[str, Any]:
-        """`{"user", "role", "teams": [{"team", "is_leader"}…], …}`."""
+        """`{"user", "role", "teams": [{"team", "is_leader", "leaders"}…], …}`."""
         return self.ask("GET", "/me")
 
     def users(self) -> list[dict[str, Any]]:
