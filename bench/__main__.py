@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
-from bench import cold, download, followers, history, memory, planning, simulate, start, throughput
+from bench import cold, crowd, download, followers, history, memory, planning, simulate, start, throughput
 from bench.figures import Figure, Topic, load, load_average, now_text, render_markdown, render_table, save
 from bench.place import ROOT, install
 
@@ -22,6 +22,7 @@ TOPICS: dict[str, Callable[[bool], list[Figure]]] = {
     "download": download.measure,
     "followers": followers.measure,
     "plan": planning.measure,
+    "crowd": crowd.measure,
     "simulate": simulate.measure,
     "memory": memory.measure,
     "cold": cold.measure,

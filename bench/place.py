@@ -74,9 +74,9 @@ class Home:
         done = subprocess.run([DANLU, *words], env=self.environ, cwd=self.folder, stdout=subprocess.PIPE, check=True)
         return done.stdout.decode()
 
-    def up(self) -> Self:
+    def up(self, *options: str) -> Self:
         try:
-            self.danlu("up", "--detach")
+            self.danlu("up", "--detach", *options)
             self.server_pid = int(json.loads(self.danlu("status", "--json"))["pid"])
         except BaseException:
             self.__exit__()
