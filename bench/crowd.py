@@ -54,8 +54,11 @@ def measure(quick: bool) -> list[Figure]:
         home.up("--config", str(config), "--fake")
         with Wire(home.socket) as wire:
             samples = [_submit(wire) for _ in range(rounds)]
-            for job in wire.ask("GET", "/jobs?state=RUNNING&limit=1000")["items"]:
-                wire.ask("POST", f"/jobs/{job['id']}/stop?how=kill")
+            holders = [job["id"] for job in wire.ask("GET", "/jobs?state=RUNNING&limit=1000")["items"]]
+            for job_id in holders:
+                wire.ask("POST", f"/jobs/{job_id}/stop?how=kill")
+            for job_id in holders:
+                wire.wait(job_id)
     what = f"a submit among {queued:,} queued jobs of {PEOPLE} people"
     late = quantiles(samples, n=20)[-1] * 1e3
     return [

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from danlu.domain.job import Job, Reason
-from danlu.domain.ledger import gpu_hours
+from danlu.domain.ledger import Charge
 from danlu.domain.queue import Queue
 from danlu.domain.quota import team_key, user_key
 from danlu.domain.resources import SHARDS_PER_GPU, Node
@@ -42,8 +42,17 @@ class Outlook:
         """Another one whenever people or their quotas have changed."""
         return self.standing.roster.stamp
 
-    def snapshot(self, live: Live, nodes: Iterable[Node], now: datetime, *, ended: Sequence[Job] = ()) -> Snapshot:
-        """Everything active as it stands, less the runs that are known to be over but not yet written down.
+    def snapshot(
+        self,
+        live: Live,
+        nodes: Iterable[Node],
+        now: datetime,
+        *,
+        ended: Sequence[Job] = (),
+        charges: Iterable[Charge] = (),
+    ) -> Snapshot:
+        """Everything active as it stands, less the runs that are known to be over but not yet written down;
+        `charges` are what these have used.
         Nothing that happens later changes it: another thread may think about it."""
         over = {job.id for job in ended}
         if self._stamp != self.stamp:
@@ -57,7 +66,6 @@ class Outlook:
                     held = (job.version, holding_of(job, now, self.standing.grace))
                 holding[job.id] = held
         self._holding = holding
-        held_now = tuple(held for _, held in holding.values())
         standing, quotas = self.standing, dict(self.standing.roster.quotas)
         # Among one person's jobs there is nobody to be fair to.
         is_shared = len(live.users) > 1 or bool(quotas)
@@ -65,11 +73,11 @@ class Outlook:
             now,
             tuple(nodes),
             self._entries(live, Counter(job.array_id for job in ended if job.array_id)),
-            held_now,
+            tuple(held for _, held in holding.values()),
             queues=standing.queues,
             quotas=quotas,
-            use=self._use(held_now, now) if is_shared else {},
-            spent=self._spent(held_now, now) if quotas else {},
+            use=_with(standing.tally.use(now), charges) if is_shared else {},
+            spent=_with(standing.tally.spent(quotas, now), charges) if quotas else {},
             boosted=standing.roster.boosted(now) if is_shared else frozenset(),
             shards_per_gpu=standing.shards_per_gpu,
         )
@@ -112,30 +120,6 @@ class Outlook:
             is_preemptible=spec.is_preemptible,
         )
 
-    def _use(self, holding: Iterable[Holding], now: datetime) -> Mapping[str, float]:
-        """Past use, and what the runs of now have used so far."""
-        use = dict(self.standing.tally.use(now))
-        for held in holding:
-            if held.started_at is not None:
-                for key in _keys(held):
-                    use[key] = use.get(key, 0.0) + self._hours(held, held.started_at, now)
-        return use
-
-    def _spent(self, holding: Iterable[Holding], now: datetime) -> Mapping[str, float]:
-        """GPU-hours of the running periods, with those of the runs of now."""
-        quotas = self.standing.roster.quotas
-        spent = dict(self.standing.tally.spent(quotas, now))
-        for held in holding:
-            for key in _keys(held):
-                if held.started_at and key in quotas:
-                    begun = max(held.started_at, quotas[key].period.start(now))
-                    spent[key] = spent.get(key, 0.0) + self._hours(held, begun, now)
-        return spent
-
-    def _hours(self, held: Holding, begun: datetime, now: datetime) -> float:
-        so_far = max(now - begun, timedelta(0))
-        return gpu_hours(len(held.seat.gpus), held.seat.shards, self.standing.shards_per_gpu, so_far)
-
 
 def holding_of(job: Job, now: datetime, grace: timedelta = timedelta(0)) -> Holding:
     """A run on its seat; one that is only being started has all its time before it."""
@@ -158,8 +142,12 @@ def holding_of(job: Job, now: datetime, grace: timedelta = timedelta(0)) -> Hold
     )
 
 
-def _keys(held: Holding) -> tuple[str, ...]:
-    return (user_key(held.user), team_key(held.team)) if held.team else (user_key(held.user),)
+def _with(hours: Mapping[str, float], charges: Iterable[Charge]) -> Mapping[str, float]:
+    total = dict(hours)
+    for charge in charges:
+        for key in (user_key(charge.user), team_key(charge.team)):
+            total[key] = total.get(key, 0.0) + charge.gpu_hours
+    return total
 
 
 def _blocked(live: Live, group: Group) -> Reason:

@@ -12,6 +12,7 @@ from danlu.domain.account import Actor, demand
 from danlu.domain.job import Job
 from danlu.domain.quota import Quota, parse_holder, parse_quota, render_quota, team_key, user_key
 from danlu.errors import Invalid, NotFound
+from danlu.scheduler.admission import hours_since
 from danlu.scheduler.snapshot import Holding, Snapshot, Waiting
 from danlu.store.people import Limit
 from danlu.store.roster import Roster
@@ -140,8 +141,10 @@ class _Book:
     def __init__(self) -> None:
         self.held, self.waiting = Amounts(), Amounts()
         self.runs: list[Job] = []
+        self.holding: list[Holding] = []
 
     def hold(self, one: Holding, shards_per_gpu: int) -> None:
+        self.holding.append(one)
         self.held.jobs += 1
         for seat in (one.seat, *one.more):
             self.held.gpus += len(seat.gpus) + seat.shards / shards_per_gpu
@@ -168,5 +171,6 @@ def _standing(key: str, quota: Quota | None, book: _Book, snapshot: Snapshot) ->
     holders = tuple(sorted((holder_of(job, snapshot.now) for job in book.runs), key=by_end))
     if quota is None:
         return Standing(key, None, book.held, book.waiting, None, None, holders)
-    spent, since = snapshot.spent.get(key, 0.0), quota.period.start(snapshot.now)
+    since = quota.period.start(snapshot.now)
+    spent = snapshot.spent.get(key, 0.0) + sum(hours_since(one, since, snapshot) for one in book.holding)
     return Standing(key, quota, book.held, book.waiting, spent, since, holders)

@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 
 from danlu.actions.planning import Outlook
 from danlu.domain.job import Job, JobId, JobState, Reason
+from danlu.domain.ledger import Charge
 from danlu.domain.resources import Node
 from danlu.engines.base import Handle, Observation, RunState
 from danlu.errors import Conflict, DanluError, Unreachable
@@ -91,7 +92,7 @@ class Schedule:
         changes = found.jobs
         planned = (live.moves, self.outlook.stamp)
         if not is_any_back and (over or not self._is_planned(now)):
-            made = await self._plan(list(over.values()), now)
+            made = await self._plan(list(over.values()), found.charges, now)
             starting = self._started(made, now)
             changes = [*self._with_stops(found.jobs, made, now), *starting]
         self._planned = None
@@ -116,9 +117,9 @@ class Schedule:
         is_same = self._planned == (self.book.live.moves, self.outlook.stamp)
         return is_same and abs(now - self._planned_at) < LOOK_ANYWAY
 
-    async def _plan(self, over: Sequence[Job], now: datetime) -> Plan:
+    async def _plan(self, over: Sequence[Job], charges: Sequence[Charge], now: datetime) -> Plan:
         self._planned_at = now
-        snapshot = self.outlook.snapshot(self.book.live, self.nodes, now, ended=over)
+        snapshot = self.outlook.snapshot(self.book.live, self.nodes, now, ended=over, charges=charges)
         is_long = len(snapshot.waiting) > THINKS_APART
         self.outlook.plan = await asyncio.to_thread(plan, snapshot) if is_long else plan(snapshot)
         return self.outlook.plan

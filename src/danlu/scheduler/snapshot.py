@@ -52,8 +52,9 @@ class Snapshot:
     holding: tuple[Holding, ...] = ()
     queues: Mapping[str, Queue] = field(default_factory=dict)
     quotas: Mapping[str, Quota] = field(default_factory=dict)  # by `user:NAME` and `team:NAME`, as are the next two
-    use: Mapping[str, float] = field(default_factory=dict)  # GPU-hours of the past, faded
-    spent: Mapping[str, float] = field(default_factory=dict)  # GPU-hours in the running period of the quota
+    # GPU-hours of runs that are over: faded, and those in the running period of the quota.
+    use: Mapping[str, float] = field(default_factory=dict)
+    spent: Mapping[str, float] = field(default_factory=dict)
     boosted: frozenset[str] = frozenset()  # people whose jobs go before all others of their priority
     shards_per_gpu: int = SHARDS_PER_GPU
 

@@ -1,0 +1,152 @@
+"""The rules at work: quotas hold, idle cards are lent, and who borrowed gives back when the owner comes."""
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from danlu.domain.ledger import Charge
+from danlu.domain.quota import Quota
+from danlu.store.people import Limit
+from tests.app.rig import Rig, on_rig
+from tests.app.shares import come, move_in
+
+
+async def submit(client: httpx.AsyncClient, **options: Any) -> str:
+    answer = await client.post("/jobs", json={"command": ["train"], "workdir": "/", **options})
+    assert answer.status_code == 201, answer.text
+    job_id: str = answer.json()["id"]
+    return job_id
+
+
+async def reason(client: httpx.AsyncClient, job_id: str) -> str:
+    code: str = (await client.get(f"/jobs/{job_id}/why")).json()["reason"]["code"]
+    return code
+
+
+def test_over_quota_is_no_error_but_a_wait_that_says_by_how_much(tmp_path: Path) -> None:
+    async def scenario(rig: Rig) -> None:
+        await move_in(rig)
+        await rig.desk.roster.record([Limit("team:nlp", Quota(gpus=1))])
+        li = await come(rig, "li")
+        first, second = await submit(li, gpus=1), await submit(li, gpus=1)
+        await rig.state(li, first, "RUNNING")
+        why = (await li.get(f"/jobs/{second}/why")).json()
+        assert why["reason"]["code"] == "quota"
+        assert "nlp" in why["reason"]["text"]
+        rig.engine.finish(f"{first}.1")
+        await rig.state(li, second, "RUNNING")
+
+    on_rig(scenario, tmp_path)
+
+
+def test_a_raised_quota_starts_who_waited_for_it(tmp_path: Path) -> None:
+    async def scenario(rig: Rig) -> None:
+        await move_in(rig)
+        await rig.desk.roster.record([Limit("user:li", Quota(jobs=0))])
+        li, chief = await come(rig, "li"), await come(rig, "chief")
+        job = await submit(li)
+        await rig.until(lambda: job in rig.desk.outlook.plan.waits)
+        assert (await chief.put("/quotas/user:li", json={"jobs": 1})).status_code == 200
+        await rig.state(li, job, "RUNNING")
+
+    on_rig(scenario, tmp_path)
+
+
+def test_borrowed_cards_go_back_youngest_first_and_no_more_than_needed(tmp_path: Path) -> None:
+    async def scenario(rig: Rig) -> None:
+        await move_in(rig)
+        await rig.desk.roster.record(
+            [Limit("team:nlp", Quota(gpus=1, borrow=True)), Limit("team:cv", Quota(gpus=3))],
+        )
+        li, dean = await come(rig, "li"), await come(rig, "dean")
+        running = []
+        for _ in range(4):
+            running.append(await submit(li, gpus=1, preemptible=True, signal="USR1@60"))
+            await rig.state(li, running[-1], "RUNNING")
+        owner = await submit(dean, gpus=1)
+        await rig.state(dean, owner, "RUNNING")
+        # It was asked politely: its own signal, the grace of the installation.
+        (stopped,) = rig.engine.stops
+        assert stopped[0] == rig.engine.handle(f"{running[-1]}.1")  # type: ignore[arg-type]
+        assert stopped[1] == timedelta(seconds=30)
+        assert stopped[2] is not None
+        assert stopped[2].signal == "USR1"
+        back = (await li.get(f"/jobs/{running[-1]}")).json()
+        assert (back["state"], back["attempt"]) == ("QUEUED", 2)
+        for job in running[:-1]:
+            assert (await li.get(f"/jobs/{job}")).json()["state"] == "RUNNING"
+        # When the owner is done, it goes on by itself.
+        rig.engine.finish(f"{owner}.1")
+        await rig.state(li, running[-1], "RUNNING")
+
+    on_rig(scenario, tmp_path, gpus=4)
+
+
+def test_what_is_not_preemptible_does_not_borrow(tmp_path: Path) -> None:
+    async def scenario(rig: Rig) -> None:
+        await move_in(rig)
+        await rig.desk.roster.record([Limit("team:nlp", Quota(gpus=1, borrow=True))])
+        li = await come(rig, "li")
+        await rig.state(li, await submit(li, gpus=1), "RUNNING")
+        waits = await submit(li, gpus=1)
+        assert await reason(li, waits) == "quota"
+        alternatives = (await li.get(f"/jobs/{waits}/why")).json()["alternatives"]
+        assert any(one["changes"].get("preemptible") for one in alternatives)
+
+    on_rig(scenario, tmp_path)
+
+
+def test_jobs_of_a_disabled_person_wait_and_running_ones_go_on(tmp_path: Path) -> None:
+    async def scenario(rig: Rig) -> None:
+        await move_in(rig)
+        li, chief = await come(rig, "li"), await come(rig, "chief")
+        running = await submit(li, gpus=2)
+        await rig.state(li, running, "RUNNING")
+        waits = await submit(li, gpus=2)
+        assert (await chief.post("/users/li/disable")).status_code == 200
+        assert (await li.get("/jobs")).status_code in (401, 403)
+        assert (await chief.get(f"/jobs/{running}")).json()["state"] == "RUNNING"
+        rig.engine.finish(f"{running}.1")
+        await rig.state(chief, running, "SUCCEEDED")
+        assert await reason(chief, waits) == "disabled"
+        assert (await chief.post("/users/li/enable")).status_code == 200
+        await rig.state(chief, waits, "RUNNING")
+
+    on_rig(scenario, tmp_path)
+
+
+def test_who_used_less_goes_first(tmp_path: Path) -> None:
+    async def scenario(rig: Rig) -> None:
+        await move_in(rig)
+        yesterday = datetime.now(UTC) - timedelta(days=1)
+        used = Charge("old.1", "li", "nlp", "", yesterday, yesterday, yesterday + timedelta(hours=8), 2, 0, 64, 1, 0)
+        rig.desk.outlook.standing.tally.add(used)
+        li, dean, wang = await come(rig, "li"), await come(rig, "dean"), await come(rig, "wang")
+        first = await submit(wang, gpus=2, team="cv")
+        await rig.state(wang, first, "RUNNING")
+        later, wanted = await submit(li, gpus=2), await submit(dean, gpus=2)
+        rig.engine.finish(f"{first}.1")
+        # li was there before, but has had much already.
+        await rig.state(dean, wanted, "RUNNING")
+        assert (await li.get(f"/jobs/{later}")).json()["state"] == "QUEUED"
+        (charge,) = await rig.desk.office.store.charges(yesterday)
+        assert (charge.run_id, charge.user, charge.team, charge.gpus) == (f"{first}.1", "wang", "cv", 2)
+
+    on_rig(scenario, tmp_path)
+
+
+def test_submits_are_answered_while_a_long_queue_is_thought_about(tmp_path: Path) -> None:
+    async def scenario(rig: Rig) -> None:
+        client = rig.client(uid=0)
+        for _ in range(300):
+            await submit(client, gpus=2)
+        answers = await asyncio.gather(*(submit(client, gpus=1) for _ in range(20)))
+        await rig.until(lambda: set(answers) <= set(rig.desk.outlook.plan.waits))
+        stopped = await client.post(f"/jobs/{answers[0]}/stop")
+        assert stopped.status_code == 200
+        await rig.state(client, answers[0], "CANCELLED")
+
+    on_rig(scenario, tmp_path)
