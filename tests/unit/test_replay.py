@@ -113,6 +113,7 @@ def some_jobs(seed: int, count: int, *, teams: int = 3, quiet_s: float = 200) ->
             (
                 Ask(gpus=1), Ask(gpus=1, cpus=2), Ask(gpus=2, cpus=3), Ask(gpus=4), Ask(shards=16), Ask(shards=40),
                 Ask(cpus=4, memory_mib=512), Ask(gpus=1, memory_mib=3000), Ask(gpus=5), Ask(gpus=2, gpu_model="A100"),
+                Ask(gpus=1, nodes=2),
             )
         )  # fmt: skip
         lasts = float(rng.choice((0, 5, 60, 300, 1000)))
@@ -151,7 +152,8 @@ def test_the_same_trace_gives_the_same_lives_and_skipping_changes_nothing(seed: 
         found.append((outcome(replay), replay.plans))
     assert found[0] == found[1]
     assert found[0][0] == found[2][0]
-    assert found[0][1] <= found[2][1]
+    assert found[0][1] < found[2][1] or quotas  # where cards are lent, hardly a plan can be left out
+    assert bool(quotas) == any(life.preemptions for life in replay.lives), "runs are stopped where cards are lent"
 
 
 @pytest.mark.parametrize("seed", range(4))
