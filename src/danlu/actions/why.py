@@ -52,7 +52,7 @@ async def why(
         return Why(job, job.reason)
     owner = Actor(job.user, teams=teams_of(job.user))
     choices = choices_of(rules, owner, job.spec)
-    snapshot = _kept(outlook, book, rules, now)
+    snapshot = outlook.snapshot(book.live, rules.nodes, now)
     wait, found = await asyncio.to_thread(_think, snapshot, job, choices)
     if wait is None:
         return Why(job, Reason("starting", "starts right now"), None, now)
@@ -74,7 +74,7 @@ async def dry_run(book: Book, outlook: Outlook, rules: Rules, actor: Actor, spec
         queue=spec.queue,
         is_preemptible=spec.is_preemptible,
     )
-    snapshot, choices = _kept(outlook, book, rules, now), choices_of(rules, actor, spec)
+    snapshot, choices = outlook.snapshot(book.live, rules.nodes, now), choices_of(rules, actor, spec)
 
     def think() -> DryRun:
         answer = seat_now(snapshot, entry)
@@ -98,12 +98,6 @@ def choices_of(rules: Rules, owner: Actor, spec: JobSpec) -> Choices:
     queues = [name for name in rules.queues if name != spec.queue and is_accepted(queue=name)]
     teams = [one.team for one in owner.teams if one.team != spec.team and is_accepted(team=one.team)]
     return Choices(queues, teams)
-
-
-def _kept(outlook: Outlook, book: Book, rules: Rules, now: datetime) -> Snapshot:
-    """A snapshot that another thread may read: what people change meanwhile does not change in it."""
-    seen = outlook.snapshot(book.live, rules.nodes, now)
-    return replace(seen, queues=dict(seen.queues), quotas=dict(seen.quotas), use=dict(seen.use), spent=dict(seen.spent))
 
 
 def _think(snapshot: Snapshot, job: Job, choices: Choices) -> tuple[Wait | None, tuple[Alternative, ...]]:
