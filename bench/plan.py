@@ -5,8 +5,12 @@ import statistics
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
+from danlu.domain.queue import Queue
+from danlu.domain.quota import Quota
 from danlu.domain.resources import Ask, Gpu, Node, Seat
 from danlu.scheduler.plan import plan
 from danlu.scheduler.snapshot import Holding, Snapshot, Waiting
@@ -71,6 +75,36 @@ def big(count: int = 10_000, nodes: int = 1000, distinct: int = 300, timed: floa
     return Snapshot(NOW, tuple(machines), tuple(waiting), tuple(holding))
 
 
+def shared(borrowed: float = 0.2) -> Snapshot:
+    """The same before 200 people in 20 teams with quotas, use and three queues; some of what runs is borrowed."""
+    rng = random.Random(2)
+    alone = big()
+    people = [(f"user{i}", f"team{i % 20}") for i in range(200)]
+    names = [node.name for node in alone.nodes]
+    queues = {
+        "all": Queue("all"),
+        "dev": Queue("dev", frozenset(names[:200]), models=("RTX3090",)),
+        "train": Queue("train", frozenset(names[200:])),
+    }
+    quotas = {f"team:team{i}": Quota(gpus=rng.randrange(300, 600), borrow=True) for i in range(20)}
+    quotas |= {f"user:user{i}": Quota(gpus=rng.choice((8, 64, 256)), jobs=500) for i in range(150)}
+    use = {key: rng.random() * 1000 for key in quotas}
+
+    def owned(rng: random.Random) -> dict[str, Any]:
+        # As everywhere, some have far more to do than others.
+        user, team = people[int(rng.paretovariate(0.5)) % 200]
+        return {"user": user, "team": team, "is_preemptible": rng.random() < borrowed}
+
+    began = NOW - timedelta(hours=5)
+    holding = tuple(replace(held, started_at=began, **owned(rng)) for held in alone.holding)
+    kinds = ("all", "train", "train", "dev")
+    waiting = tuple(replace(entry, queue=rng.choice(kinds), **owned(rng)) for entry in alone.waiting)
+    boosted = frozenset({"user3", "user77"})
+    return replace(
+        alone, waiting=waiting, holding=holding, queues=queues, quotas=quotas, use=use, spent=use, boosted=boosted
+    )
+
+
 def measure(name: str, make: Callable[[], Snapshot], rounds: int) -> None:
     snapshot = make()
     planned, read = [], []
@@ -86,7 +120,7 @@ def measure(name: str, make: Callable[[], Snapshot], rounds: int) -> None:
     starts, waits = len(made.starts), len(made.waits)
     print(
         f"{name:<44} plan {statistics.median(planned) * 1e3:9.3f} ms   read {statistics.median(read) * 1e3:9.3f} ms"
-        f"   {starts} start, {waits} wait, {len(snapshot.holding)} hold",
+        f"   {starts} start, {waits} wait, {len(snapshot.holding)} hold, {len(made.stops)} stop",
     )
 
 
@@ -95,6 +129,7 @@ def main() -> None:
     measure("1 node, 2 runs, an array of 1,000", tiny, rounds * 50)
     measure("1 full node, 1,000 identical", same, rounds * 10)
     measure("1,000 nodes, 10,000 jobs, 300 asks", big, rounds)
+    measure("… of 200 people in 20 teams, quotas, queues", shared, rounds)
     measure("1,000 nodes, 10,000 jobs, all distinct", lambda: big(distinct=10_000), rounds)
     measure("1,000 nodes, 10,000 distinct, all timed", lambda: big(distinct=10_000, timed=1.0), rounds)
     measure("1,000 nodes, 10,000 distinct, none timed", lambda: big(distinct=10_000, timed=0.0), rounds)

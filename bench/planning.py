@@ -6,7 +6,7 @@ from collections.abc import Callable
 from statistics import median
 
 from bench.figures import Figure, spread
-from bench.plan import big, tiny
+from bench.plan import big, shared, tiny
 from danlu.scheduler.plan import plan
 from danlu.scheduler.snapshot import Snapshot
 
@@ -15,6 +15,7 @@ AT_MOST_MS = 100.0
 CASES: dict[str, Callable[[], Snapshot]] = {
     "plan(), 10,000 queued × 1,000 nodes": big,
     "plan(), the same, no two asks alike": lambda: big(distinct=10_000),
+    "plan() with people: 200, 20 teams, quotas, queues": shared,
 }
 
 

@@ -46,7 +46,7 @@ def test_a_team_holds_no_more_than_its_quota_and_others_pass() -> None:
         (
             Quota(memory_mib=8192),
             {"memory_mib": 6144},
-            "wang holds 4 GiB of memory of their 8 GiB of memory, this asks for 6 GiB of memory",
+            "wang holds 4 GiB of their 8 GiB of memory, this asks for 6 GiB more",
         ),
         (Quota(jobs=1), {"cpus": 1}, "wang runs 1 of their 1 job at once"),
     ],

@@ -1,29 +1,31 @@
 """Who may start within the quotas, who borrows, and who waits until runs of their own end."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
 from enum import IntEnum
+from operator import attrgetter
 
-from danlu.domain.job import Reason
 from danlu.domain.ledger import gpu_hours
-from danlu.domain.quota import Period, Quota, team_key, user_key
-from danlu.domain.resources import Ask
-from danlu.scheduler.free import FAR
+from danlu.domain.quota import Period, team_key, user_key
+from danlu.scheduler.accounts import (
+    CPUS,
+    GPUS,
+    MEMORY,
+    NOTHING,
+    SHARDS,
+    Account,
+    Amounts,
+    Claim,
+    Spell,
+    add_up,
+    amounts_of_ask,
+    amounts_of_run,
+)
+from danlu.scheduler.free import FAR, NEVER
 from danlu.scheduler.placement import end_of
 from danlu.scheduler.snapshot import Holding, Snapshot, Waiting
-from danlu.scheduler.wording import render_count, render_gpus, render_memory
 
-GPUS, SHARDS, CPUS, MEMORY, JOBS = range(5)  # cards in shards, so that parts of a card count
-Amounts = Sequence[int]
-_NOTHING = (0, 0, 0, 0, 0)
-
-
-class Standing(IntEnum):
-    """How an entry stands to the quotas of its person and its team."""
-
-    ENTITLED = 0  # within all of them
-    BORROWS = 1  # beyond one that lets what is preemptible go beyond it
-    OVER = 2  # must wait
+Endings = list[tuple[float, list[int]]]  # from when on how much is held, if nothing is added
 
 
 def hours_since(held: Holding, since: datetime, snapshot: Snapshot) -> float:
@@ -36,82 +38,23 @@ def hours_since(held: Holding, since: datetime, snapshot: Snapshot) -> float:
     return gpu_hours(gpus, shards, snapshot.shards_per_gpu, so_far)
 
 
-class Spell:
-    """Something that counts against a quota until a moment, in seconds from now."""
+class Standing(IntEnum):
+    """How an entry stands to the quotas of its person and its team."""
 
-    __slots__ = ("amounts", "end", "is_firm")
-
-    def __init__(self, amounts: Amounts, end: float, is_firm: bool) -> None:
-        self.amounts = amounts
-        self.end = end
-        self.is_firm = is_firm
+    ENTITLED = 0  # within all of them
+    BORROWS = 1  # beyond one that lets what is preemptible go beyond it
+    OVER = 2  # must wait
 
 
-class Claim:
-    """An entry that is next to use its holder's quota: what comes after it must leave it that."""
+class Owner:
+    """Somebody in a team, with preemptible entries or with others."""
 
-    __slots__ = ("amounts", "at", "key", "lasts")
+    __slots__ = ("accounts", "refused_cards")
 
-    def __init__(self, key: str, amounts: Amounts, at: float | None, lasts: float) -> None:
-        self.key = key
-        self.amounts = amounts
-        self.at = at  # None: when the seat is that it was promised
-        self.lasts = lasts
-
-
-class Account:
-    """What one holder may hold at once, holds, and is about to hold."""
-
-    __slots__ = (
-        "begun", "borrows", "claimed", "claims", "firm", "has_waiter", "held", "holder", "is_spent", "limits", "quota",
-        "runs",
-    )  # fmt: skip
-
-    def __init__(self, holder: str, quota: Quota, shards_per_gpu: int) -> None:
-        self.holder = holder
-        self.quota = quota
-        self.borrows = quota.borrow
-        gpus = None if quota.gpus is None else quota.gpus * shards_per_gpu
-        limits = (gpus, quota.shards, quota.cpus, quota.memory_mib, quota.jobs)
-        self.limits = tuple((kind, limit) for kind, limit in enumerate(limits) if limit is not None)
-        self.held = [0, 0, 0, 0, 0]
-        self.firm = [0, 0, 0, 0, 0]  # of it, by runs that are not preemptible
-        self.is_spent = False  # the GPU-hours of the period are used up
-        self.runs: list[Holding] = []
-        self.begun: list[Spell] = []  # started by this plan
-        self.claims: list[Claim] = []
-        self.claimed = [0, 0, 0, 0, 0]
-        self.has_waiter = False  # one of the claims is of an entry that waits for this quota
-
-    def add(self, amounts: Amounts, is_firm: bool) -> None:
-        held = self.held
-        for kind in range(5):
-            held[kind] += amounts[kind]
-        if is_firm:
-            firm = self.firm
-            for kind in range(5):
-                firm[kind] += amounts[kind]
-
-    def claim(self, claim: Claim) -> None:
-        self.claims.append(claim)
-        for kind in range(5):
-            self.claimed[kind] += claim.amounts[kind]
-
-    def counts_firm(self, is_preemptible: bool) -> bool:
-        """Where what is preemptible may borrow, it never takes the quota from what is not."""
-        return self.borrows and not is_preemptible
-
-    def base(self, is_preemptible: bool) -> Amounts:
-        """What counts before an entry."""
-        return self.firm if self.borrows and not is_preemptible else self.held
-
-    def beyond(self, base: Amounts, amounts: Amounts) -> int | None:
-        """The first kind of which this would be too much; what is not asked for is never too much."""
-        for kind, limit in self.limits:
-            amount = amounts[kind]
-            if amount and base[kind] + amount > limit:
-                return kind
-        return None
+    def __init__(self, accounts: tuple[Account, ...]) -> None:
+        self.accounts = accounts
+        # What is held only grows during a plan: whoever asks for so much again is over again.
+        self.refused_cards: float = NEVER
 
 
 class Admission:
@@ -120,43 +63,187 @@ class Admission:
     def __init__(self, snapshot: Snapshot, starts_at: Callable[[str], float]) -> None:
         self._now = snapshot.now
         self._quotas = snapshot.quotas
-        self._shards_per_gpu = snapshot.shards_per_gpu
+        self.shards_per_gpu = snapshot.shards_per_gpu
         self._starts_at = starts_at
         self._accounts: dict[str, Account] = {}
-        self._of: dict[tuple[str, str], tuple[Account, ...]] = {}
+        self._owners: dict[tuple[str, str, bool], Owner] = {}
+        self._over: Account | None = None  # whose quota the last that was over is beyond, if it is the first there
+        self._lasting: dict[tuple[str, bool], tuple[int, float, list[int]]] = {}
+        self._endings: dict[tuple[str, bool], Endings] = {}
+        runs: dict[tuple[str, str, bool], list[Holding]] = {}
         for held in snapshot.holding:
-            accounts = self._of.get((held.user, held.team))
-            if accounts is None:
-                accounts = self.accounts(held.user, held.team)
+            runs.setdefault((held.user, held.team, held.is_preemptible), []).append(held)
+        for (user, team, is_preemptible), those in runs.items():
+            accounts = self._owner(user, team, is_preemptible).accounts
             if accounts:
-                amounts = self.amounts_of(held)
+                amounts = list(NOTHING)
+                for held in those:
+                    add_up(amounts, amounts_of_run(held, self.shards_per_gpu))
                 for account in accounts:
-                    account.add(amounts, not held.is_preemptible)
-                    account.runs.append(held)
+                    account.add(amounts, not is_preemptible)
+                    account.runs += those
         for key, quota in snapshot.quotas.items():
-            spender = self._account(key) if quota.gpu_hours is not None else None
-            if spender:
+            if quota.gpu_hours is not None:
+                account = self._account(key)
                 since = quota.period.start(snapshot.now)
-                running = sum(hours_since(held, since, snapshot) for held in spender.runs)
+                running = sum(hours_since(held, since, snapshot) for held in account.runs)
                 spent = snapshot.spent.get(key, 0.0) + running
-                spender.is_spent = spent >= (quota.gpu_hours or 0)
+                account.is_spent = spent >= quota.gpu_hours
 
-    def accounts(self, user: str, team: str) -> tuple[Account, ...]:
-        """Those of the person and the team that have a quota."""
-        accounts = self._of.get((user, team))
-        if accounts is None:
+    def _owner(self, user: str, team: str, is_preemptible: bool) -> Owner:
+        owner = self._owners.get((user, team, is_preemptible))
+        if owner is None:
             keys = ([user_key(user)] if user else []) + ([team_key(team)] if team else [])
-            found = [self._account(key) for key in keys]
-            accounts = self._of[user, team] = tuple([account for account in found if account])
-        return accounts
+            accounts = tuple([self._account(key) for key in keys if key in self._quotas])
+            owner = self._owners[user, team, is_preemptible] = Owner(accounts)
+        return owner
 
-    def _account(self, holder: str) -> Account | None:
-        if holder not in self._quotas:
-            return None
+    def accounts(self, waiting: Waiting) -> tuple[Account, ...]:
+        """Those of the person and of the team that have a quota."""
+        return self._owner(waiting.user, waiting.team, waiting.is_preemptible).accounts
+
+    def _account(self, holder: str) -> Account:
         account = self._accounts.get(holder)
         if account is None:
-            account = self._accounts[holder] = Account(holder, self._quotas[holder], self._shards_per_gpu)
+            account = self._accounts[holder] = Account(holder, self._quotas[holder], self.shards_per_gpu)
         return account
+
+    def amounts(self, waiting: Waiting) -> Amounts:
+        return amounts_of_ask(waiting.ask, self.shards_per_gpu)
+
+    # As the plan goes.
+
+    def standing(self, waiting: Waiting, until: float) -> Standing:
+        """How one more run of this entry would stand, if it held its seat until then."""
+        is_preemptible = waiting.is_preemptible
+        owner = self._owners.get((waiting.user, waiting.team, is_preemptible))
+        if owner is None:
+            owner = self._owner(waiting.user, waiting.team, is_preemptible)
+        if not owner.accounts:
+            return Standing.ENTITLED
+        amounts = amounts_of_ask(waiting.ask, self.shards_per_gpu)
+        self._over = None
+        if amounts[GPUS] >= owner.refused_cards:
+            return Standing.OVER
+        standing = Standing.ENTITLED
+        for account in owner.accounts:
+            if account.is_spent and amounts[GPUS]:
+                owner.refused_cards = 1
+                return Standing.OVER
+            may_borrow = account.borrows and is_preemptible
+            base = account.base(is_preemptible)
+            kind = account.beyond(base, amounts)
+            if kind is not None:
+                if not may_borrow:
+                    self._over = account
+                    if kind == GPUS:
+                        owner.refused_cards = amounts[GPUS]
+                    return Standing.OVER
+                standing = Standing.BORROWS
+            elif (
+                account.claims
+                and not may_borrow
+                and account.beyond_claims(base, amounts)
+                and not self._leaves_claims(account, amounts, until, is_preemptible)
+            ):
+                return Standing.OVER
+        return standing
+
+    def has_right(self, waiting: Waiting) -> bool:
+        """Is there a quota that speaks of what it asks for? Then what others borrowed is given back for it."""
+        ask = waiting.ask
+        kinds = {GPUS, SHARDS} if ask.shards else {GPUS} if ask.gpus else {CPUS, MEMORY}
+        return any(kind in kinds for account in self.accounts(waiting) for kind, _ in account.limits)
+
+    def take(self, waiting: Waiting, until: float) -> None:
+        """Count a run of this entry that starts."""
+        accounts = self.accounts(waiting)
+        if accounts:
+            amounts, is_firm = self.amounts(waiting), not waiting.is_preemptible
+            spell = Spell(amounts, min(until, FAR), is_firm)
+            for account in accounts:
+                account.add(amounts, is_firm)
+                account.begun.append(spell)
+
+    def promise(self, waiting: Waiting, until: float) -> None:
+        """Keep the quota for an entitled entry that is promised a seat."""
+        for account in self.accounts(waiting):
+            if not (account.borrows and waiting.is_preemptible):
+                account.claim(Claim(waiting.key, self.amounts(waiting), None, until))
+
+    def refuse(self, waiting: Waiting, until: float) -> None:
+        """Keep the quota for the first of those that wait for it (this one was found to be over just now): else
+        smaller ones of the same holder would always take what comes free. Others are not held up."""
+        account = self._over
+        if account is None or account.has_waiter:
+            return
+        amounts = self.amounts(waiting)
+        if account.beyond(NOTHING, amounts) is None:
+            account.has_waiter = True
+            total = [
+                one + other for one, other in zip(account.base(waiting.is_preemptible), account.claimed, strict=True)
+            ]
+            at = 0.0
+            for spell in self._coming_ends(account, waiting.is_preemptible, account.claims):
+                if account.beyond(total, amounts) is None:
+                    break
+                at = spell.end
+                for kind in range(5):
+                    total[kind] -= spell.amounts[kind]
+            account.claim(Claim(waiting.key, amounts, at, until))
+
+    def _claim_at(self, claim: Claim) -> float:
+        if claim.at is None:
+            claim.at = self._starts_at(claim.key)
+        return min(claim.at, FAR)
+
+    def _leaves_claims(self, account: Account, amounts: Amounts, until: float, is_preemptible: bool) -> bool:
+        """Would those that claimed the quota before find it when their time comes?"""
+        first, lasting = self._first_claim(account, is_preemptible)
+        return until <= first or not account.beyond_claims(lasting, amounts)
+
+    def _first_claim(self, account: Account, is_preemptible: bool) -> tuple[float, list[int]]:
+        """When the first of the claims begins, and how much of what is held now will still be held then."""
+        key = (account.holder, is_preemptible)
+        moves = len(account.claims) + len(account.begun)
+        known = self._lasting.get(key)
+        if known is None or known[0] != moves:
+            first = min([self._claim_at(claim) for claim in account.claims])
+            lasting = [0, 0, 0, 0, 0]
+            for spell in self._spells(account, is_preemptible):
+                if spell.end > first or spell.end >= FAR:
+                    for kind in range(5):
+                        lasting[kind] += spell.amounts[kind]
+            known = self._lasting[key] = (moves, first, lasting)
+        return known[1], known[2]
+
+    def _spells(self, account: Account, is_preemptible: bool) -> Iterator[Spell]:
+        only_firm = account.borrows and not is_preemptible
+        for held in account.runs:
+            if not (only_firm and held.is_preemptible):
+                amounts = amounts_of_run(held, self.shards_per_gpu)
+                yield Spell(amounts, end_of(held, self._now), not held.is_preemptible)
+        for spell in account.begun:
+            if spell.is_firm or not only_firm:
+                yield spell
+
+    def _coming_ends(self, account: Account, is_preemptible: bool, claims: list[Claim]) -> list[Spell]:
+        """What counts before an entry, these claims included, by when it ends."""
+        spells = list(self._spells(account, is_preemptible))
+        spells += [Spell(claim.amounts, self._claim_at(claim) + min(claim.lasts, FAR), True) for claim in claims]
+        spells.sort(key=attrgetter("end"))
+        return spells
+
+    def _endings_of(self, account: Account, is_preemptible: bool, claims: list[Claim]) -> Endings:
+        spells = self._coming_ends(account, is_preemptible, claims)
+        total = [sum([spell.amounts[kind] for spell in spells]) for kind in range(5)]
+        endings = [(0.0, total)]
+        for spell in spells:
+            total = [amount - less for amount, less in zip(total, spell.amounts, strict=True)]
+            endings.append((spell.end, total))
+        return endings
+
+    # What was borrowed.
 
     def borrowed(self) -> list[Holding]:
         """The preemptible runs that are beyond a quota, less those that are leaving already.
@@ -167,226 +254,63 @@ class Admission:
         for account in self._accounts.values():
             if all(account.held[kind] <= limit for kind, limit in account.limits):
                 continue
-            total = [0, 0, 0, 0, 0]
-            for held in sorted(account.runs, key=lambda held: (held.is_preemptible, *self.age_of(held))):
-                if held.is_stopping:
-                    continue
-                amounts = self.amounts_of(held)
-                if held.is_preemptible and account.beyond(total, amounts) is not None:
+            stays = [held for held in account.runs if not held.is_stopping]
+            total = list(NOTHING)
+            for held in stays:
+                if not held.is_preemptible:
+                    add_up(total, amounts_of_run(held, self.shards_per_gpu))
+            for held in sorted([held for held in stays if held.is_preemptible], key=self.age_of):
+                amounts = amounts_of_run(held, self.shards_per_gpu)
+                if account.beyond(total, amounts) is None:
+                    add_up(total, amounts)
+                else:
                     found[held.key] = held
-                    continue
-                for kind in range(5):
-                    total[kind] += amounts[kind]
         return list(found.values())
 
     def age_of(self, held: Holding) -> tuple[datetime, str]:
         """What is only being started is the youngest."""
         return held.started_at or self._now, held.key
 
-    def _amounts(self, ask: Ask) -> Amounts:
-        nodes = ask.nodes
-        shards = ask.shards * nodes
-        cards = ask.gpus * nodes * self._shards_per_gpu + shards
-        return cards, shards, ask.cpus * nodes, ask.memory_mib * nodes, 1
-
-    def amounts_of(self, held: Holding) -> Amounts:
-        seat = held.seat
-        gpus, shards, cpus, memory = len(seat.gpus), seat.shards, seat.cpus, seat.memory_mib
-        for seat in held.more:
-            gpus += len(seat.gpus)
-            shards += seat.shards
-            cpus += seat.cpus
-            memory += seat.memory_mib
-        return gpus * self._shards_per_gpu + shards, shards, cpus, memory, 1
-
-    # As the plan goes.
-
-    def standing(self, waiting: Waiting, until: float) -> Standing:
-        """How one more run of this entry would stand, if it held its seat until then."""
-        accounts = self._of.get((waiting.user, waiting.team))
-        if accounts is None:
-            accounts = self.accounts(waiting.user, waiting.team)
-        if not accounts:
-            return Standing.ENTITLED
-        amounts = self._amounts(waiting.ask)
-        is_preemptible = waiting.is_preemptible
-        standing = Standing.ENTITLED
-        for account in accounts:
-            if account.is_spent and amounts[GPUS]:
-                return Standing.OVER
-            may_borrow = account.borrows and is_preemptible
-            if account.beyond(account.base(is_preemptible), amounts) is not None:
-                if not may_borrow:
-                    return Standing.OVER
-                standing = Standing.BORROWS
-            elif account.claims and not may_borrow and not self._leaves_claims(account, amounts, until, is_preemptible):
-                return Standing.OVER
-        return standing
-
-    def has_right(self, waiting: Waiting) -> bool:
-        """Is there a quota that speaks of what it asks for? Then what others borrowed is given back for it."""
-        ask = waiting.ask
-        kinds = {GPUS, SHARDS} if ask.shards else {GPUS} if ask.gpus else {CPUS, MEMORY}
-        return any(kind in kinds for account in self.accounts(waiting.user, waiting.team) for kind, _ in account.limits)
-
-    def take(self, waiting: Waiting, until: float) -> None:
-        """Count a run of this entry that starts."""
-        amounts, is_firm = self._amounts(waiting.ask), not waiting.is_preemptible
-        for account in self.accounts(waiting.user, waiting.team):
-            account.add(amounts, is_firm)
-            account.begun.append(Spell(amounts, min(until, FAR), is_firm))
-
-    def promise(self, waiting: Waiting, until: float) -> None:
-        """Keep the quota for an entitled entry that is promised a seat."""
-        amounts = self._amounts(waiting.ask)
-        for account in self.accounts(waiting.user, waiting.team):
-            if not (account.borrows and waiting.is_preemptible):
-                account.claim(Claim(waiting.key, amounts, None, until))
-
-    def refuse(self, waiting: Waiting, until: float) -> None:
-        """Keep the quota for the first of those that wait for it: else smaller ones of the same holder would always
-        take what comes free. Others are not held up."""
-        amounts = None
-        for account in self.accounts(waiting.user, waiting.team):
-            if account.has_waiter or account.is_spent or (account.borrows and waiting.is_preemptible):
-                continue
-            amounts = amounts or self._amounts(waiting.ask)
-            if account.beyond(_NOTHING, amounts) is None:
-                if account.beyond(account.base(waiting.is_preemptible), amounts) is None:
-                    continue
-                at = self._ready_at(account, waiting.key, amounts, waiting.is_preemptible)
-                account.claim(Claim(waiting.key, amounts, at, until))
-                account.has_waiter = True
-
-    def _claim_at(self, claim: Claim) -> float:
-        if claim.at is None:
-            claim.at = self._starts_at(claim.key)
-        return min(claim.at, FAR)
-
-    def _leaves_claims(self, account: Account, amounts: Amounts, until: float, is_preemptible: bool) -> bool:
-        """Would those that claimed the quota before find it when their time comes?"""
-        together = [one + other for one, other in zip(account.base(is_preemptible), account.claimed, strict=True)]
-        if account.beyond(together, amounts) is None:
-            return True
-        first = min(self._claim_at(claim) for claim in account.claims)
-        if until <= first:
-            return True
-        lasting = list(account.claimed)
-        for spell in self._spells(account, is_preemptible):
-            if spell.end > first or spell.end >= FAR:
-                for kind in range(5):
-                    lasting[kind] += spell.amounts[kind]
-        return account.beyond(lasting, amounts) is None
-
-    def _spells(self, account: Account, is_preemptible: bool) -> Iterator[Spell]:
-        only_firm = account.counts_firm(is_preemptible)
-        for held in account.runs:
-            if not (only_firm and held.is_preemptible):
-                yield Spell(self.amounts_of(held), end_of(held, self._now), not held.is_preemptible)
-        for spell in account.begun:
-            if spell.is_firm or not only_firm:
-                yield spell
-
-    def _ready_at(self, account: Account, key: str, amounts: Amounts, is_preemptible: bool) -> float:
-        """When enough of the holder's own has ended, and of what it is about to start."""
-        spells = list(self._spells(account, is_preemptible))
-        for claim in account.claims:
-            if claim.key == key:
-                break
-            spells.append(Spell(claim.amounts, self._claim_at(claim) + min(claim.lasts, FAR), True))
-        spells.sort(key=lambda spell: -spell.end)
-        total = [sum(spell.amounts[kind] for spell in spells) for kind in range(5)]
-        at = 0.0
-        while account.beyond(total, amounts) is not None and spells:
-            ended = spells.pop()
-            at = ended.end
-            for kind in range(5):
-                total[kind] -= ended.amounts[kind]
-        return at
-
-    # For people.
+    # For people, when the plan is made.
 
     def estimate(self, waiting: Waiting) -> datetime | None:
         """When runs of its own holders have made room for an entry; None if nobody can say."""
-        amounts = self._amounts(waiting.ask)
+        amounts = self.amounts(waiting)
         at = self._now
-        for account in self.accounts(waiting.user, waiting.team):
+        for account in self.accounts(waiting):
             if account.is_spent and amounts[GPUS]:
                 at = max(at, _next_start(account.quota.period, self._now))
             elif account.borrows and waiting.is_preemptible:
                 continue
-            elif account.beyond(_NOTHING, amounts) is not None:
+            elif account.beyond(NOTHING, amounts) is not None:
                 return None
             else:
-                seconds = self._ready_at(account, waiting.key, amounts, waiting.is_preemptible)
+                seconds = _first_enough(account, self._endings_for(account, waiting), amounts)
                 if seconds >= FAR:
                     return None
                 at = max(at, self._now + timedelta(seconds=seconds))
         return at if at > self._now else None
 
-    def reason(self, waiting: Waiting) -> Reason:
-        """Why an entry that is over waits, in numbers as they are after the plan's starts."""
-        amounts, is_preemptible = self._amounts(waiting.ask), waiting.is_preemptible
-        behind = ""
-        for account in self.accounts(waiting.user, waiting.team):
-            if account.is_spent and amounts[GPUS]:
-                hours, period = render_count(account.quota.gpu_hours or 0, "GPU-hour"), account.quota.period
-                whose, its = _whose(account.holder)
-                return Reason("quota", f"{whose} has spent {its} {hours} of this {period}")
-            if account.borrows and is_preemptible:
-                continue
-            base = account.base(is_preemptible)
-            kind = account.beyond(base, amounts)
-            if kind is not None:
-                return Reason("quota", self._shortage(account, kind, base, amounts, is_preemptible))
-            if account.claims:
-                behind = f"would exceed the quota of {_whose(account.holder)[0]} together with {account.claims[0].key}"
-        return Reason("behind", f"{behind}, which was before it")
+    def _endings_for(self, account: Account, waiting: Waiting) -> Endings:
+        for position, claim in enumerate(account.claims):
+            if claim.key == waiting.key:
+                return self._endings_of(account, waiting.is_preemptible, account.claims[:position])
+        key = (account.holder, waiting.is_preemptible)
+        if key not in self._endings:
+            self._endings[key] = self._endings_of(account, waiting.is_preemptible, account.claims)
+        return self._endings[key]
 
-    def borrows_from(self, waiting: Waiting) -> str:
-        """Whose quota an entry goes beyond: `team nlp holds 8 of its 8 GPUs`."""
-        amounts = self._amounts(waiting.ask)
-        for account in self.accounts(waiting.user, waiting.team):
-            kind = account.beyond(account.held, amounts)
-            if kind is not None:
-                return self._holds(account, kind, account.held)
-        return ""
 
-    def _shortage(self, account: Account, kind: int, base: Amounts, amounts: Amounts, is_preemptible: bool) -> str:
-        wanted = self._render(kind, amounts[kind])
-        if account.beyond(_NOTHING, amounts) == kind:
-            most = self._render(kind, dict(account.limits)[kind])
-            text = f"asks for {wanted}, {_whose(account.holder)[0]} may hold {most} at once"
+def _first_enough(account: Account, endings: Endings, amounts: Amounts) -> float:
+    """The first moment at which there is quota enough. What is held only falls, so it can be halved for."""
+    low, high = 0, len(endings) - 1
+    while low < high:
+        middle = (low + high) // 2
+        if account.beyond(endings[middle][1], amounts) is None:
+            high = middle
         else:
-            text = self._holds(account, kind, base)
-            if kind != JOBS:
-                text += (
-                    f", this asks for {wanted.split(' ')[0]} more" if kind != MEMORY else f", this asks for {wanted}"
-                )
-        if account.borrows and not is_preemptible:
-            text += f"; `--preemptible` would let it use idle {'cards' if amounts[GPUS] else 'CPUs'}"
-        return text
-
-    def _holds(self, account: Account, kind: int, base: Amounts) -> str:
-        whose, its = _whose(account.holder)
-        most = self._render(kind, dict(account.limits)[kind])
-        if kind == JOBS:
-            return f"{whose} runs {base[kind]} of {its} {most} at once"
-        held = self._render(kind, base[kind])
-        return f"{whose} holds {held if kind == MEMORY else held.split(' ')[0]} of {its} {most}"
-
-    def _render(self, kind: int, amount: int) -> str:
-        if kind == GPUS:
-            return render_gpus(amount / self._shards_per_gpu)
-        if kind == MEMORY:
-            return f"{render_memory(amount)} of memory"
-        return render_count(amount, {SHARDS: "shard", CPUS: "CPU", JOBS: "job"}[kind])
-
-
-def _whose(holder: str) -> tuple[str, str]:
-    """A holder as people say it, and what is theirs."""
-    kind, _, name = holder.partition(":")
-    return (f"team {name}", "its") if kind == "team" else (name, "their")
+            low = middle + 1
+    return endings[low][0]
 
 
 def _next_start(period: Period, now: datetime) -> datetime:

@@ -79,13 +79,13 @@ class Book:
             self.settle()
         return self._starts.get(key, NEVER)
 
-    def foresee(self, want: Want) -> float:
-        """When a run would fit beside all promises so far; NEVER if nobody can say."""
+    def foresee(self, want: Want, before: float = FAR) -> float:
+        """When a run would fit beside all promises so far; NEVER if nobody can say, or not before a moment."""
         self.settle()
         if want.nodes > 1:
-            together = self._foreseeable_together(want)
+            together = self._foreseeable_together(want, before)
             return together[0] if together else NEVER
-        promise = self._foreseeable(want)
+        promise = self._foreseeable(want, before)
         return promise[0].at if promise else NEVER
 
     def hasten(self, seat: Seat, end: float, at: float) -> None:
@@ -125,19 +125,19 @@ class Book:
         for lane in self._lanes.values():
             lane.sort(key=moment)
 
-    def _foreseeable(self, want: Want) -> Promise | None:
+    def _foreseeable(self, want: Want, before: float = FAR) -> Promise | None:
         """The first moment after now at which a run fits and where, if no run without a limit has to end for it."""
         best: Promise | None = None
         for lane in self._lanes_for(want):
-            best = _first_fit(lane, want, best)
+            best = _first_fit(lane, want, best, before)
         return best
 
-    def _foreseeable_together(self, want: Want) -> tuple[float, list[Spot]] | None:
+    def _foreseeable_together(self, want: Want, before: float = FAR) -> tuple[float, list[Spot]] | None:
         """The first moment after now at which a run fits on several nodes at once."""
         able = {node.order: node for node in self._fleet.nodes_in(want.regions) if _has(node.steps[0], want)}
         tries = _WIDE_TRIES
         for step in merge(*self._lanes_for(want), key=moment):
-            if step.at >= FAR or not tries:
+            if step.at >= before or not tries:
                 break
             if _has(step, want):
                 able[step.node.order] = step.node
@@ -170,10 +170,10 @@ def _least(bits: int) -> int:
     return 1 << bits - 1 if bits else 0
 
 
-def _first_fit(lane: list[Step], want: Want, best: Promise | None) -> Promise | None:
+def _first_fit(lane: list[Step], want: Want, best: Promise | None, before: float) -> Promise | None:
     """The first fit in the foreseeable part of a lane, if it is before the best so far."""
     cpus, memory, cards, shards = want.cpus, want.memory_floor, want.gpus, want.shards
-    end = best[0].at if best else FAR
+    end = best[0].at if best else before
     for step in lane:
         if step.at >= end:
             break

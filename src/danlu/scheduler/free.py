@@ -214,8 +214,8 @@ class FreeNode:
         """Write the steps down anew, here and in the lane."""
         lane = self.lane
         lane[:] = [step for step in lane if step.node is not self]
-        lane.extend(self.unroll())
-        lane.sort(key=moment_and_order)
+        for step in self.unroll():
+            insort(lane, step, key=moment_and_order)
         for pin in self.pins:
             self.occupy(pin.want, (pin.cards, pin.shared), pin.start)
 

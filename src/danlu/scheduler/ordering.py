@@ -1,12 +1,12 @@
 """Who is before whom: priority, then who is boosted, then fair share, then age."""
 
 from collections.abc import Iterable, Iterator
+from datetime import timedelta
 from heapq import heapify, heappop, heapreplace
 from operator import attrgetter
 from typing import Protocol
 
 from danlu.domain.quota import team_key, user_key
-from danlu.domain.resources import Ask
 from danlu.scheduler.snapshot import Holding, Snapshot, Waiting
 
 _age = attrgetter("seq")
@@ -14,9 +14,10 @@ _priority = attrgetter("priority")
 
 # A run counts for an hour at least, or for its time limit if that is shorter: who asks for little time is before
 # others, who asks for much is not punished for it before it is used, and leaving the limit out gains nothing.
-_EXPECTED_S = 3600.0
+_EXPECTED = timedelta(hours=1)
 # Less than a GPU-minute is no difference: use that has faded to nothing must not rank for ever behind none at all.
 _RANKS_PER_HOUR = 60
+_LAST = (1 << 62, 0, 0)
 
 
 def in_order(waiting: Iterable[Waiting]) -> list[Waiting]:
@@ -108,26 +109,25 @@ class Uses:
         return share
 
     def charge(self, waiting: Waiting) -> None:
-        limit = waiting.time_limit
-        seconds = _EXPECTED_S if limit is None else min(limit.total_seconds(), _EXPECTED_S)
-        self._add(waiting.user, waiting.team, self._cards_of_ask(waiting.ask) * seconds / 3600)
+        ask, limit = waiting.ask, waiting.time_limit
+        cards = ask.gpus + ask.shards / self._shards_per_gpu or ask.cpus * self._cards_per_cpu
+        hours = 1.0 if limit is None or limit >= _EXPECTED else limit.total_seconds() / 3600
+        self._add(waiting.user, waiting.team, ask.nodes * cards * hours)
 
     def _add(self, user: str, team: str, hours: float) -> None:
-        for share in self.of(user, team):
-            share.add(hours)
-
-    def _cards_of_ask(self, ask: Ask) -> float:
-        return ask.nodes * (ask.gpus + ask.shards / self._shards_per_gpu or ask.cpus * self._cards_per_cpu)
+        group, person = self._owners.get((user, team)) or self.of(user, team)
+        group.add(hours)
+        person.add(hours)
 
     def _held_hours(self, held: Holding) -> float:
         seat = held.seat
         cards = len(seat.gpus) + seat.shards / self._shards_per_gpu or seat.cpus * self._cards_per_cpu
-        seconds = _EXPECTED_S
+        lasts = _EXPECTED
         if held.started_at:
             if held.ends_at and not held.is_stopping:
-                seconds = min((held.ends_at - held.started_at).total_seconds(), _EXPECTED_S)
-            seconds = max((self._now - held.started_at).total_seconds(), seconds)
-        return (1 + len(held.more)) * cards * seconds / 3600
+                lasts = min(held.ends_at - held.started_at, lasts)
+            lasts = max(self._now - held.started_at, lasts)
+        return (1 + len(held.more)) * cards * lasts.total_seconds() / 3600
 
 
 class _Team:
@@ -185,11 +185,18 @@ class FairTurns:
                     heappop(heap)
                     continue
                 fresh = (team.share.rank, top[0], top[1], found[3])
-                if fresh == found:
-                    self._current = team.lines[top[2]]
-                    yield self._current.pop()
-                else:
+                if fresh != found:
                     heapreplace(heap, fresh)
+                    continue
+                self._current = line = team.lines[top[2]]
+                person = team.people[top[2]]
+                # Who is given nothing often stays first: then nobody's place needs to be put right.
+                others = min(
+                    [key[:3] for key in heap[1:3]] + [(fresh[0], *key[:2]) for key in team.heap[1:3]], default=_LAST
+                )
+                yield line.pop()
+                while line and (team.share.rank, person.rank, line[-1].seq) < others:
+                    yield line.pop()
 
     def _open_class(self) -> None:
         """The next of the classes of priority and boost, all its people at once."""

@@ -102,12 +102,11 @@ class Pass:
                 admission.take(waiting, until)
             if begun == most:
                 break
-            rest = waiting if is_alone and admission is None else _rest(waiting, begun)
             if not is_alone:
-                turns.put_back(rest)
+                turns.put_back(_rest(waiting, begun))
                 return True
             if admission is not None and (standing := admission.standing(waiting, until)) > stage:
-                self._set_aside(rest, until, standing)
+                self._set_aside(_rest(waiting, begun), until, standing)
                 return True
         if most < waiting.count:
             self.left.limited.add(waiting.key)

@@ -4,18 +4,38 @@ from datetime import datetime
 
 from danlu.scheduler.admission import Admission
 from danlu.scheduler.backfill import Book, spots_at
-from danlu.scheduler.free import FreeNode, Want
+from danlu.scheduler.free import NEVER, FreeNode, Want
 from danlu.scheduler.placement import SOON, Fleet, end_of
 from danlu.scheduler.snapshot import Holding, Snapshot, Stop, Waiting
 
+_JUST_AFTER = 1e-6
 # queue, nodes, gpus, shards, model, cpus, memory, seconds
 _Kind = tuple[str, int, int, int, str | None, int, int, float]
+
+
+class Most:
+    """What a node could have free, at the very most, if all that was borrowed left it: a quick no."""
+
+    __slots__ = ("cards", "cpus", "memory", "node")
+
+    def __init__(self, node: FreeNode, loans: "list[Loan]", by: float) -> None:
+        self.node = node
+        seats = [seat for loan in loans for seat in loan.seats if seat.node == node.name]
+        freed = {index for seat in seats for index in (*seat.gpus, seat.shared_gpu)}
+        ended = [(cpus, memory) for end, cpus, memory in node.releases if end <= by]
+        ended += [(seat.cpus, seat.memory_mib) for seat in seats]
+        self.cards = sum([index in freed or node.busy.get(index, 0.0) <= by for index in node.cards.model_of])
+        self.cpus = node.cpus + sum([cpus for cpus, _ in ended])
+        self.memory = node.memory + sum([memory for _, memory in ended])
+
+    def is_enough(self, want: Want) -> bool:
+        return self.cards >= want.gpus and self.cpus >= want.cpus and self.memory >= want.memory_floor
 
 
 class Loan:
     """A run that leaves, or can be asked to."""
 
-    __slots__ = ("cards", "end", "held", "nodes", "seats")
+    __slots__ = ("cards", "end", "held", "most", "nodes", "seats")
 
     def __init__(self, held: Holding, fleet: Fleet, now: datetime) -> None:
         self.held = held
@@ -23,6 +43,7 @@ class Loan:
         self.seats = (held.seat, *held.more)
         self.nodes = [fleet.nodes[seat.node] for seat in self.seats if seat.node in fleet.nodes]
         self.cards = sum([len(seat.gpus) or (seat.shared_gpu is not None) for seat in self.seats])
+        self.most: list[Most] = []  # of each node
 
     def is_in(self, regions: tuple[int, ...]) -> bool:
         return any(node.region in regions for node in self.nodes)
@@ -47,7 +68,10 @@ class Reclaim:
         for loan in self._loans:
             for node in loan.nodes:
                 on_node.setdefault(node.name, []).append(loan)
-        self._most = {name: Most(fleet.nodes[name], loans, by) for name, loans in on_node.items()}
+        for name, loans in on_node.items():
+            most = Most(fleet.nodes[name], loans, by)
+            for loan in loans:
+                loan.most.append(most)
 
     def make_room(self, waiting: Waiting, until: float) -> int | None:
         """See to it that runs leave for an entry that is entitled and finds no seat. How many cards are being given
@@ -64,7 +88,7 @@ class Reclaim:
         want = self._fleet.want(ask, until, scope)
         leaving = [loan for loan in self._leaving if loan.is_in(scope.regions)]
         by = max([loan.end for loan in leaving], default=SOON)
-        if self._book.foresee(want) <= by:
+        if self._book.foresee(want, by + _JUST_AFTER) < NEVER:
             given = [loan for loan in leaving if loan.held.is_preemptible]
             return sum([loan.cards for loan in given]) if given else None
         chosen = self._choose(want, by)
@@ -91,26 +115,24 @@ class Reclaim:
             nodes = self._fleet.nodes_in(want.regions)
             able = {node.name for node in nodes if self._holds(node, [], want, at)}
         on_node: dict[str, list[Loan]] = {}
+        cards, regions = want.gpus, want.regions
         for loan in self._loans:
-            if loan.end <= at:
-                continue
-            leaving.append(loan)
-            for node in loan.nodes:
-                on_node.setdefault(node.name, []).append(loan)
-                if (
-                    node.name not in able
-                    and node.region in want.regions
-                    and self._most[node.name].is_enough(want)
-                    and self._holds(node, on_node[node.name], want, at)
-                ):
-                    able.add(node.name)
+            for most in loan.most:
+                if most.cards < cards or most.node.region not in regions or not most.is_enough(want):
+                    continue
+                node = most.node
+                if loan.end > at and node.name not in able:
+                    leaving.append(loan)
+                    on_node.setdefault(node.name, []).append(loan)
+                    if self._holds(node, on_node[node.name], want, at):
+                        able.add(node.name)
             if len(able) >= want.nodes:
                 return self._needed(leaving, able, want, at)
         return []
 
     def _needed(self, leaving: list[Loan], able: set[str], want: Want, at: float) -> list[Loan]:
         """Without those that can stay, the oldest asked first."""
-        needed = [loan for loan in leaving if any(node.name in able for node in loan.nodes)]
+        needed = [loan for loan in dict.fromkeys(leaving) if any(node.name in able for node in loan.nodes)]
         for loan in reversed(needed):
             others = [other for other in needed if other is not loan]
             lost = {node.name for node in loan.nodes if node.name in able and not self._holds(node, others, want, at)}
@@ -129,21 +151,3 @@ class Reclaim:
             if sum([index in freed or busy.get(index, 0.0) <= at for index in indices]) < want.gpus:
                 return False
         return bool(spots_at([node.imagined(seats, SOON)], want, at, 1))
-
-
-class Most:
-    """What a node could have free, at the very most, if all that was borrowed left it: a quick no."""
-
-    __slots__ = ("cards", "cpus", "memory")
-
-    def __init__(self, node: FreeNode, loans: list[Loan], by: float) -> None:
-        seats = [seat for loan in loans for seat in loan.seats if seat.node == node.name]
-        freed = {index for seat in seats for index in (*seat.gpus, seat.shared_gpu)}
-        ended = [(cpus, memory) for end, cpus, memory in node.releases if end <= by]
-        ended += [(seat.cpus, seat.memory_mib) for seat in seats]
-        self.cards = sum([index in freed or node.busy.get(index, 0.0) <= by for index in node.cards.model_of])
-        self.cpus = node.cpus + sum([cpus for cpus, _ in ended])
-        self.memory = node.memory + sum([memory for _, memory in ended])
-
-    def is_enough(self, want: Want) -> bool:
-        return self.cards >= want.gpus and self.cpus >= want.cpus and self.memory >= want.memory_floor

@@ -7,6 +7,7 @@ from danlu.domain.job import Reason
 from danlu.scheduler.admission import Admission
 from danlu.scheduler.backfill import Book
 from danlu.scheduler.explain import ARRAY_LIMIT, Explainer
+from danlu.scheduler.overdraft import whose_is_exceeded, why_over
 from danlu.scheduler.placement import Fleet
 from danlu.scheduler.snapshot import Wait, Waiting
 
@@ -65,12 +66,12 @@ class Waits(Mapping[str, Wait]):
         if waiting.may_start <= 0 or key in left.limited:
             return Wait(ARRAY_LIMIT, place)
         if admission and key in left.over:
-            return Wait(admission.reason(waiting), place, admission.estimate(waiting))
+            return Wait(why_over(admission, waiting), place, admission.estimate(waiting))
         reason = _reclaiming(left.reclaiming[key]) if key in left.reclaiming else self._explainer.why(waiting)
         if reason.code in _HOPELESS:
             return Wait(reason, place)
         if admission and key in left.borrowing:
-            reason = Reason(reason.code, f"{reason.text}; {admission.borrows_from(waiting)}")
+            reason = Reason(reason.code, f"{reason.text}; {whose_is_exceeded(admission, waiting)}")
         return Wait(reason, place, self._book.estimate(waiting, place, self._now))
 
 
