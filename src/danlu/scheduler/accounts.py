@@ -45,13 +45,23 @@ class Spell:
 class Claim:
     """An entry that is next to use its holder's quota: what comes after it must leave it that."""
 
-    __slots__ = ("amounts", "at", "key", "lasts")
+    __slots__ = ("amounts", "at", "is_preemptible", "key", "lasts", "waits_for")
 
-    def __init__(self, key: str, amounts: Amounts, at: float | None, lasts: float) -> None:
+    def __init__(
+        self,
+        key: str,
+        amounts: Amounts,
+        lasts: float,
+        *,
+        waits_for: "Account | None" = None,
+        is_preemptible: bool = False,
+    ) -> None:
         self.key = key
         self.amounts = amounts
-        self.at = at  # None: when the seat is that it was promised
         self.lasts = lasts
+        self.waits_for = waits_for  # the account, if it waits for quota; else for its promised seat
+        self.is_preemptible = is_preemptible
+        self.at: float | None = None  # when it will be used, once somebody asked
 
 
 class Account:

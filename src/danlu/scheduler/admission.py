@@ -46,6 +46,9 @@ class Standing(IntEnum):
     OVER = 2  # must wait
 
 
+ENTITLED, BORROWS, OVER = Standing  # looking a member up costs as much as all else for one who is over again
+
+
 class Owner:
     """Somebody in a team, with preemptible entries or with others."""
 
@@ -67,7 +70,7 @@ class Admission:
         self._starts_at = starts_at
         self._accounts: dict[str, Account] = {}
         self._owners: dict[tuple[str, str, bool], Owner] = {}
-        self._over: Account | None = None  # whose quota the last that was over is beyond, if it is the first there
+        self.first_over: Account | None = None  # whose quota the last entry is beyond, if nobody waits for it yet
         self._lasting: dict[tuple[str, bool], tuple[int, float, list[int]]] = {}
         self._endings: dict[tuple[str, bool], Endings] = {}
         runs: dict[tuple[str, str, bool], list[Holding]] = {}
@@ -120,33 +123,34 @@ class Admission:
         if owner is None:
             owner = self._owner(waiting.user, waiting.team, is_preemptible)
         if not owner.accounts:
-            return Standing.ENTITLED
-        amounts = amounts_of_ask(waiting.ask, self.shards_per_gpu)
-        self._over = None
-        if amounts[GPUS] >= owner.refused_cards:
-            return Standing.OVER
-        standing = Standing.ENTITLED
+            return ENTITLED
+        self.first_over = None
+        ask = waiting.ask
+        if (ask.gpus * self.shards_per_gpu + ask.shards) * ask.nodes >= owner.refused_cards:
+            return OVER
+        amounts = amounts_of_ask(ask, self.shards_per_gpu)
+        standing = ENTITLED
         for account in owner.accounts:
             if account.is_spent and amounts[GPUS]:
                 owner.refused_cards = 1
-                return Standing.OVER
+                return OVER
             may_borrow = account.borrows and is_preemptible
             base = account.base(is_preemptible)
             kind = account.beyond(base, amounts)
             if kind is not None:
                 if not may_borrow:
-                    self._over = account
+                    self.first_over = None if account.has_waiter else account
                     if kind == GPUS:
                         owner.refused_cards = amounts[GPUS]
-                    return Standing.OVER
-                standing = Standing.BORROWS
+                    return OVER
+                standing = BORROWS
             elif (
                 account.claims
                 and not may_borrow
                 and account.beyond_claims(base, amounts)
                 and not self._leaves_claims(account, amounts, until, is_preemptible)
             ):
-                return Standing.OVER
+                return OVER
         return standing
 
     def has_right(self, waiting: Waiting) -> bool:
@@ -156,10 +160,10 @@ class Admission:
         return any(kind in kinds for account in self.accounts(waiting) for kind, _ in account.limits)
 
     def take(self, waiting: Waiting, until: float) -> None:
-        """Count a run of this entry that starts."""
-        accounts = self.accounts(waiting)
+        """Count a run of this entry, whose standing is known, that starts."""
+        accounts = self._owners[waiting.user, waiting.team, waiting.is_preemptible].accounts
         if accounts:
-            amounts, is_firm = self.amounts(waiting), not waiting.is_preemptible
+            amounts, is_firm = amounts_of_ask(waiting.ask, self.shards_per_gpu), not waiting.is_preemptible
             spell = Spell(amounts, min(until, FAR), is_firm)
             for account in accounts:
                 account.add(amounts, is_firm)
@@ -169,33 +173,27 @@ class Admission:
         """Keep the quota for an entitled entry that is promised a seat."""
         for account in self.accounts(waiting):
             if not (account.borrows and waiting.is_preemptible):
-                account.claim(Claim(waiting.key, self.amounts(waiting), None, until))
+                account.claim(Claim(waiting.key, self.amounts(waiting), until))
 
     def refuse(self, waiting: Waiting, until: float) -> None:
-        """Keep the quota for the first of those that wait for it (this one was found to be over just now): else
-        smaller ones of the same holder would always take what comes free. Others are not held up."""
-        account = self._over
-        if account is None or account.has_waiter:
-            return
-        amounts = self.amounts(waiting)
-        if account.beyond(NOTHING, amounts) is None:
+        """Keep the quota of `first_over` for this entry, the first to wait for it: else smaller ones of the same holder
+        would always take what comes free. Others are not held up."""
+        account, amounts = self.first_over, self.amounts(waiting)
+        if account is not None and account.beyond(NOTHING, amounts) is None:
             account.has_waiter = True
-            total = [
-                one + other for one, other in zip(account.base(waiting.is_preemptible), account.claimed, strict=True)
-            ]
-            at = 0.0
-            for spell in self._coming_ends(account, waiting.is_preemptible, account.claims):
-                if account.beyond(total, amounts) is None:
-                    break
-                at = spell.end
-                for kind in range(5):
-                    total[kind] -= spell.amounts[kind]
-            account.claim(Claim(waiting.key, amounts, at, until))
+            account.claim(Claim(waiting.key, amounts, until, waits_for=account, is_preemptible=waiting.is_preemptible))
 
     def _claim_at(self, claim: Claim) -> float:
+        """When the promised seat is, or when enough of the holder's own has ended."""
         if claim.at is None:
-            claim.at = self._starts_at(claim.key)
-        return min(claim.at, FAR)
+            account = claim.waits_for
+            if account is None:
+                claim.at = min(self._starts_at(claim.key), FAR)
+            else:
+                before = account.claims[: account.claims.index(claim)]
+                endings = self._endings_of(account, claim.is_preemptible, before)
+                claim.at = min(_first_enough(account, endings, claim.amounts), FAR)
+        return claim.at
 
     def _leaves_claims(self, account: Account, amounts: Amounts, until: float, is_preemptible: bool) -> bool:
         """Would those that claimed the quota before find it when their time comes?"""
@@ -227,15 +225,11 @@ class Admission:
             if spell.is_firm or not only_firm:
                 yield spell
 
-    def _coming_ends(self, account: Account, is_preemptible: bool, claims: list[Claim]) -> list[Spell]:
-        """What counts before an entry, these claims included, by when it ends."""
+    def _endings_of(self, account: Account, is_preemptible: bool, claims: list[Claim]) -> Endings:
+        """How what counts before an entry, these claims included, comes to its end."""
         spells = list(self._spells(account, is_preemptible))
         spells += [Spell(claim.amounts, self._claim_at(claim) + min(claim.lasts, FAR), True) for claim in claims]
         spells.sort(key=attrgetter("end"))
-        return spells
-
-    def _endings_of(self, account: Account, is_preemptible: bool, claims: list[Claim]) -> Endings:
-        spells = self._coming_ends(account, is_preemptible, claims)
         total = [sum([spell.amounts[kind] for spell in spells]) for kind in range(5)]
         endings = [(0.0, total)]
         for spell in spells:
@@ -254,12 +248,9 @@ class Admission:
         for account in self._accounts.values():
             if all(account.held[kind] <= limit for kind, limit in account.limits):
                 continue
-            stays = [held for held in account.runs if not held.is_stopping]
-            total = list(NOTHING)
-            for held in stays:
-                if not held.is_preemptible:
-                    add_up(total, amounts_of_run(held, self.shards_per_gpu))
-            for held in sorted([held for held in stays if held.is_preemptible], key=self.age_of):
+            total = list(account.firm)
+            stays = [held for held in account.runs if held.is_preemptible and not held.is_stopping]
+            for held in sorted(stays, key=self.age_of):
                 amounts = amounts_of_run(held, self.shards_per_gpu)
                 if account.beyond(total, amounts) is None:
                     add_up(total, amounts)

@@ -6,7 +6,7 @@ from functools import lru_cache
 
 from danlu.domain.job import Reason
 from danlu.domain.queue import Queue
-from danlu.domain.resources import Ask, Node, model_fits
+from danlu.domain.resources import Ask, Gpu, Node, model_fits
 from danlu.scheduler.wording import render_cards, render_cpus, render_list, render_memory, render_nodes
 
 CardKey = tuple[tuple[int, str, int], ...]
@@ -43,10 +43,20 @@ def has_cards(cards: Cards, models: tuple[str, ...], ask: Ask) -> bool:
 
 
 _cards_of_key = lru_cache(maxsize=4096)(Cards)
+_known: dict[int, tuple[tuple[Gpu, ...], Cards]] = {}  # by identity: nodes are the same ones in plan after plan
+_KNOW_AT_MOST = 1 << 14
 
 
 def cards_of(node: Node) -> Cards:
-    return _cards_of_key(tuple([(gpu.index, gpu.model, gpu.shards) for gpu in node.gpus]))
+    gpus = node.gpus
+    known = _known.get(id(gpus))
+    if known is not None and known[0] is gpus:
+        return known[1]
+    cards = _cards_of_key(tuple([(gpu.index, gpu.model, gpu.shards) for gpu in gpus]))
+    if len(_known) >= _KNOW_AT_MOST:
+        _known.clear()
+    _known[id(gpus)] = (gpus, cards)
+    return cards
 
 
 @lru_cache(maxsize=4096)
@@ -71,19 +81,28 @@ def fits_ever(nodes: Iterable[Node], ask: Ask, queue: Queue | None = None) -> Re
 class Capacity:
     """The sizes of nodes by their cards; of each, only sizes that no other one exceeds are kept."""
 
-    def __init__(self, nodes: Iterable[Node], queue: Queue | None = None) -> None:
+    def __init__(
+        self, nodes: Iterable[Node], queue: Queue | None = None, cards: Mapping[str, Cards] | None = None
+    ) -> None:
+        """`cards` of nodes by name, where they are known already."""
         self.sizes: dict[Cards, list[Size]] = {}
         self._able: dict[tuple[int, int, str | None], list[Size]] = {}
         self._counts: dict[Ask, int] = {}
         self._of_queue = f" of queue {queue.name}" if queue else ""
-        self._nodes = [node for node in nodes if queue is None or not queue.nodes or node.name in queue.nodes]
-        for node in self._nodes:
-            sizes = self.sizes.setdefault(cards_of(node), [])
-            cpus, memory = node.cpus, node.memory_mib
-            if any(c >= cpus and m >= memory for c, m in sizes):
+        self._nodes: list[tuple[Node, Cards]] = []
+        for node in nodes:
+            if queue is not None and queue.nodes and node.name not in queue.nodes:
                 continue
-            sizes[:] = [(c, m) for c, m in sizes if c > cpus or m > memory]
-            sizes.append((cpus, memory))
+            of_node = cards[node.name] if cards else cards_of(node)
+            self._nodes.append((node, of_node))
+            sizes = self.sizes.setdefault(of_node, [])
+            cpus, memory = node.cpus, node.memory_mib
+            for most_cpus, most_memory in sizes:
+                if most_cpus >= cpus and most_memory >= memory:
+                    break
+            else:
+                sizes[:] = [(c, m) for c, m in sizes if c > cpus or m > memory]
+                sizes.append((cpus, memory))
         self.models = models_in(tuple(dict.fromkeys(model for cards in self.sizes for model in cards.by_model)), queue)
 
     def fits(self, ask: Ask) -> bool:
@@ -112,8 +131,8 @@ class Capacity:
         if able is None:
             models = fitting_models(self.models, ask.gpu_model)
             able = self._counts[ask] = sum(
-                node.cpus >= ask.cpus and node.memory_mib >= ask.memory_mib and has_cards(cards_of(node), models, ask)
-                for node in self._nodes
+                node.cpus >= ask.cpus and node.memory_mib >= ask.memory_mib and has_cards(cards, models, ask)
+                for node, cards in self._nodes
             )
         return able
 

@@ -4,6 +4,7 @@ from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterable
 from copy import copy
 from math import inf
+from operator import attrgetter
 
 from danlu.domain.resources import Ask, Node, Seat
 from danlu.scheduler.capacity import Cards
@@ -62,12 +63,8 @@ class Pin:
         self.shards = want.shards
 
 
-def moment(step: Step) -> float:
-    return step.at
-
-
-def moment_and_order(step: Step) -> tuple[float, int]:
-    return step.at, step.node.order
+moment = attrgetter("at")
+moment_and_order = attrgetter("at", "node.order")
 
 
 class FreeNode:

@@ -89,7 +89,9 @@ class Uses:
         self._shares: dict[str, Share] = {}
         self._owners: dict[tuple[str, str], tuple[Share, Share]] = {}
         for held in snapshot.holding:
-            self._add(held.user, held.team, self._held_hours(held))
+            hours = self._held_hours(held)
+            for share in self._owners.get((held.user, held.team)) or self.of(held.user, held.team):
+                share.add(hours)
 
     def of(self, user: str, team: str) -> tuple[Share, Share]:
         """The shares of the team and of the person."""
@@ -109,13 +111,12 @@ class Uses:
         return share
 
     def charge(self, waiting: Waiting) -> None:
+        """Count a run of an entry whose owner is known."""
         ask, limit = waiting.ask, waiting.time_limit
         cards = ask.gpus + ask.shards / self._shards_per_gpu or ask.cpus * self._cards_per_cpu
         hours = 1.0 if limit is None or limit >= _EXPECTED else limit.total_seconds() / 3600
-        self._add(waiting.user, waiting.team, ask.nodes * cards * hours)
-
-    def _add(self, user: str, team: str, hours: float) -> None:
-        group, person = self._owners.get((user, team)) or self.of(user, team)
+        hours *= ask.nodes * cards
+        group, person = self._owners[waiting.user, waiting.team]
         group.add(hours)
         person.add(hours)
 

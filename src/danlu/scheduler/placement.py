@@ -64,7 +64,8 @@ class Fleet:
         capacity = self._capacities.get(scope.name)
         if capacity is None:
             nodes = [node for node in self.all_nodes if node.accepts_jobs]
-            capacity = self._capacities[scope.name] = Capacity(nodes, scope.queue)
+            cards = {name: node.cards for name, node in self.nodes.items()}
+            capacity = self._capacities[scope.name] = Capacity(nodes, scope.queue, cards)
         return capacity
 
     def want(self, ask: Ask, limit: float, scope: Scope) -> Want:

@@ -4,7 +4,7 @@ from dataclasses import replace
 from functools import cached_property
 
 from danlu.domain.resources import Seat
-from danlu.scheduler.admission import Admission, Standing
+from danlu.scheduler.admission import BORROWS, ENTITLED, OVER, Admission, Standing
 from danlu.scheduler.backfill import Book
 from danlu.scheduler.capacity import fits_ever
 from danlu.scheduler.free import NEVER, Want
@@ -26,9 +26,9 @@ def plan(snapshot: Snapshot) -> Plan:
     """Decide who starts where, who gives back what was borrowed, and why the others wait. The same snapshot gives
     the same plan."""
     made = Pass(snapshot)
-    made.go_through(snapshot.waiting, Standing.ENTITLED)
+    made.go_through(snapshot.waiting, ENTITLED)
     if made.borrowers:
-        made.go_through(made.borrowers, Standing.BORROWS)
+        made.go_through(made.borrowers, BORROWS)
     waits = Waits(made.left, made.fleet, made.book, made.admission, snapshot.now)
     return Plan(tuple(made.starts), waits, made.stops)
 
@@ -59,7 +59,7 @@ class Pass:
     def go_through(self, entries: tuple[Waiting, ...] | list[Waiting], stage: Standing) -> None:
         turns = turns_of(entries, self._uses, self._snapshot.boosted)
         admission, misfits, left = self.admission, self._misfits, self.left.entries
-        book, is_of_one = self.book, self._uses is None
+        book, over, is_of_one = self.book, self.left.over, self._uses is None
         for waiting in turns:
             if waiting.count <= 0:
                 continue
@@ -71,7 +71,11 @@ class Pass:
             if admission is not None:
                 standing = admission.standing(waiting, until)
                 if standing > stage:
-                    self._set_aside(waiting, until, standing)
+                    if standing == OVER and admission.first_over is None:
+                        left[waiting.key] = waiting  # as below, for the thousands of a long queue
+                        over.add(waiting.key)
+                    else:
+                        self._set_aside(waiting, until, standing)
                     continue
             shape = (waiting.queue, ask.nodes, ask.gpus, ask.shards, ask.gpu_model)
             # Room only shrinks during a plan: what asks for no less than one that found none finds none.
@@ -121,6 +125,8 @@ class Pass:
             book.settle()
             spots = fleet.find(want)
         if spots:
+            if len(spots) == 1:
+                return (fleet.take(spots[0], want),)
             return tuple([fleet.take(spot, want) for spot in spots])
         misfit = _EVERYTHING if fleet.lacks_cards(want) else (want.cpus, want.memory, want.until)
         others = [other for other in self._misfits.get(shape, ()) if not _asks_no_less(other, misfit)]
@@ -130,12 +136,12 @@ class Pass:
     def _wait_for_room(self, waiting: Waiting, until: float, turns: Turns, stage: Standing) -> None:
         """Promise a seat while there are promises left; who is entitled gets back what others borrowed."""
         book, admission = self.book, self.admission
-        if stage is Standing.BORROWS:
+        if stage is BORROWS:
             self.left.borrowing.add(waiting.key)
         if not book.open:
             turns.charge(waiting)
             return
-        if admission is None or stage is not Standing.ENTITLED:
+        if admission is None or stage is not ENTITLED:
             if book.note(waiting):
                 turns.charge(waiting)
             return
@@ -162,12 +168,13 @@ class Pass:
 
     def _set_aside(self, rest: Waiting, until: float, standing: Standing) -> None:
         """Not now: those who borrow come after all others, those over their quota wait for their own runs to end."""
-        if standing is Standing.BORROWS:
+        if standing is BORROWS:
             self.borrowers.append(rest)
         elif self.admission is not None:
             self.left.entries[rest.key] = rest
             self.left.over.add(rest.key)
-            self.admission.refuse(rest, until)
+            if self.admission.first_over is not None:
+                self.admission.refuse(rest, until)
 
 
 def _rest(waiting: Waiting, begun: int) -> Waiting:

@@ -16,7 +16,7 @@ _Kind = tuple[str, int, int, int, str | None, int, int, float]
 class Most:
     """What a node could have free, at the very most, if all that was borrowed left it: a quick no."""
 
-    __slots__ = ("cards", "cpus", "memory", "node")
+    __slots__ = ("cards", "cpus", "idle", "memory", "node")
 
     def __init__(self, node: FreeNode, loans: "list[Loan]", by: float) -> None:
         self.node = node
@@ -24,7 +24,11 @@ class Most:
         freed = {index for seat in seats for index in (*seat.gpus, seat.shared_gpu)}
         ended = [(cpus, memory) for end, cpus, memory in node.releases if end <= by]
         ended += [(seat.cpus, seat.memory_mib) for seat in seats]
-        self.cards = sum([index in freed or node.busy.get(index, 0.0) <= by for index in node.cards.model_of])
+        busy = node.busy
+        self.idle = len(node.cards.model_of) - sum(
+            [end > by for end in busy.values()]
+        )  # cards, if none of these leaves
+        self.cards = self.idle + sum([busy.get(index, 0.0) > by for index in freed if index is not None])
         self.cpus = node.cpus + sum([cpus for cpus, _ in ended])
         self.memory = node.memory + sum([memory for _, memory in ended])
 
@@ -102,6 +106,8 @@ class Reclaim:
     def _ask_to_leave(self, loan: Loan, wanted_by: str) -> None:
         for seat in loan.seats:
             self._book.hasten(seat, loan.end, SOON)
+        for most in loan.most:
+            most.idle += loan.cards
         loan.end = SOON
         self._loans.remove(loan)
         self._leaving.append(loan)
@@ -115,16 +121,21 @@ class Reclaim:
             nodes = self._fleet.nodes_in(want.regions)
             able = {node.name for node in nodes if self._holds(node, [], want, at)}
         on_node: dict[str, list[Loan]] = {}
-        cards, regions = want.gpus, want.regions
+        freed: dict[str, int] = {}  # cards, of each node
+        cards, regions, models = want.gpus, want.regions, frozenset(want.models)
+        needs_cards = bool(want.gpus or want.shards)
         for loan in self._loans:
             for most in loan.most:
-                if most.cards < cards or most.node.region not in regions or not most.is_enough(want):
-                    continue
                 node = most.node
+                if most.cards < cards or node.region not in regions or not most.is_enough(want):
+                    continue
+                if needs_cards and models.isdisjoint(node.cards.by_model):
+                    continue
                 if loan.end > at and node.name not in able:
                     leaving.append(loan)
                     on_node.setdefault(node.name, []).append(loan)
-                    if self._holds(node, on_node[node.name], want, at):
+                    freed[node.name] = freed.get(node.name, most.idle) + loan.cards
+                    if freed[node.name] >= cards and self._holds(node, on_node[node.name], want, at):
                         able.add(node.name)
             if len(able) >= want.nodes:
                 return self._needed(leaving, able, want, at)
