@@ -30,6 +30,7 @@ class Teller:
 
     async def launches(self, jobs: Sequence[Job]) -> list[Launch]:
         """Everything the engine needs for those that can start at once."""
+        await asyncio.sleep(0)  # lets the thread that writes go first: this is done while it waits for the disk
         found = [await self._launch_or_give_up(job) for job in jobs if not job.spec.snapshot]
         return [launch for launch in found if launch is not None]
 

@@ -108,12 +108,11 @@ class Transaction:
     connection: Connection
     text: Statements
     draft: Draft
+    run_many: Callable[[Connection, str, list[rows.Row]], int]
 
     def many(self, statement: str, found: list[rows.Row]) -> int:
         """Run a statement for each row; gives how many rows of the database it touched."""
-        if not found:
-            return 0
-        return self.connection.exec_driver_sql(statement, found if len(found) > 1 else found[0]).rowcount
+        return self.run_many(self.connection, statement, found) if found else 0
 
     def by_key(self, where: tuple[str, str]) -> tuple[Job, ...]:
         """The jobs submitted by this user with this key. Nearly always none, and that is cheap to know."""

@@ -10,6 +10,7 @@ from sqlalchemy.exc import ArgumentError, DataError, IntegrityError, SQLAlchemyE
 
 from danlu.errors import Conflict, DanluError, Invalid
 from danlu.store import tables
+from danlu.store.rows import Row
 
 
 class Database(Protocol):
@@ -33,6 +34,10 @@ class Database(Protocol):
         ...
 
     def next_seq(self, connection: Connection) -> int: ...
+
+    def run_many(self, connection: Connection, statement: str, found: list[Row]) -> int:
+        """Run a statement for each row; gives how many rows of the database it touched."""
+        ...
 
     def told(self, error: SQLAlchemyError) -> DanluError:
         """What a person should read."""

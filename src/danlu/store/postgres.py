@@ -10,6 +10,7 @@ from sqlalchemy.pool import NullPool
 
 from danlu.errors import DanluError, Invalid, Refused, StoreDown
 from danlu.store.database import holder, read_next_seq, told_alike
+from danlu.store.rows import Row
 
 # Any number that no other program on the same database uses: "danlu".
 _LEASE = 0x64616E6C75
@@ -90,6 +91,9 @@ class PostgresDatabase:
 
     def next_seq(self, connection: Connection) -> int:
         return read_next_seq(connection)
+
+    def run_many(self, connection: Connection, statement: str, found: list[Row]) -> int:
+        return connection.exec_driver_sql(statement, found if len(found) > 1 else found[0]).rowcount
 
     def spoils(self, error: SQLAlchemyError) -> bool:
         # Throwing it away gives up the lease, so only if it is lost anyway.

@@ -13,6 +13,7 @@ from sqlalchemy.pool import NullPool
 
 from danlu.errors import DanluError, Invalid, Refused, StoreDown
 from danlu.store.database import holder, read_next_seq, told_alike
+from danlu.store.rows import Row
 
 
 class SqliteDatabase:
@@ -30,7 +31,7 @@ class SqliteDatabase:
         event.listen(self.readers, "connect", _set_up_reader)
         event.listen(self._writers, "connect", _set_up_writer)
         # Takes the write lock at once: a transaction that has to get it later fails without waiting.
-        event.listen(self._writers, "begin", lambda connection: connection.exec_driver_sql("BEGIN IMMEDIATE"))
+        event.listen(self._writers, "begin", lambda connection: _run(connection, "BEGIN IMMEDIATE"))
 
     @property
     def is_new(self) -> bool:
@@ -78,6 +79,9 @@ class SqliteDatabase:
     def next_seq(self, connection: Connection) -> int:
         return read_next_seq(connection)
 
+    def run_many(self, connection: Connection, statement: str, found: list[Row]) -> int:
+        return _run(connection, statement, found)
+
     def spoils(self, error: SQLAlchemyError) -> bool:
         return True  # A new connection begins with what is really in the file.
 
@@ -110,6 +114,19 @@ class SqliteDatabase:
             return f" ({shutil.disk_usage(os.path.dirname(self._path)).free >> 20:,} MiB free)"
         except OSError:
             return ""
+
+
+def _run(connection: Connection, statement: str, found: list[Row] | None = None) -> int:
+    """Past SQLAlchemy, whose bookkeeping for a statement takes longer than SQLite's work; errors are still its own."""
+    cursor: sqlite3.Cursor = connection.connection.cursor()  # type: ignore[assignment]
+    try:
+        done = cursor.execute(statement) if found is None else cursor.executemany(statement, found)
+        return done.rowcount
+    except sqlite3.Error as error:
+        dialect = connection.dialect
+        raise DBAPIError.instance(statement, None, error, sqlite3.Error, True, dialect=dialect) from error
+    finally:
+        cursor.close()
 
 
 def _set_up_reader(raw: Any, _record: Any) -> None:

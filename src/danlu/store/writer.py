@@ -110,7 +110,7 @@ class Writer:
     def _together(self, group: list[Asked]) -> list[Answer]:
         connection, draft = self._connected(), self._ledger.draft()
         with connection.begin() as begun:
-            tx = Transaction(connection, self._text, draft)
+            tx = self._transaction(connection, draft)
             results = tx.perform([change for change, _ in group])
             tx.finish()
             self._commit(begun.commit, group, draft)
@@ -121,7 +121,7 @@ class Writer:
         connection, draft = self._connected(), self._ledger.draft()
         answers: list[Answer] = []
         with connection.begin() as begun:
-            tx = Transaction(connection, self._text, draft)
+            tx = self._transaction(connection, draft)
             for change, future in group:
                 mark = draft.mark()
                 try:
@@ -139,6 +139,9 @@ class Writer:
             self._commit(begun.commit, done, draft)
         return answers
 
+    def _transaction(self, connection: Connection, draft: Draft) -> Transaction:
+        return Transaction(connection, self._text, draft, self._database.run_many)
+
     def _commit(self, commit: Callable[[], None], group: list[Asked], draft: Draft) -> None:
         try:
             commit()
@@ -154,7 +157,7 @@ class Writer:
         until = time.monotonic() + self._patience.total_seconds()
         while True:
             try:
-                landed = Transaction(self._connected(reload=False), self._text, self._ledger.draft()).landed(changes)
+                landed = self._transaction(self._connected(reload=False), self._ledger.draft()).landed(changes)
                 self._is_unsure = landed is None
                 return bool(landed)
             except (SQLAlchemyError, StoreDown):
