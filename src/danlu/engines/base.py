@@ -6,8 +6,8 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import NewType, Protocol, runtime_checkable
 
-from danlu.domain.job import Reason, RunId
-from danlu.domain.resources import Node, Seat
+from danlu.domain.job import DEFAULT_PRIORITY, Reason, RunId
+from danlu.domain.resources import Ask, Node, Seat
 from danlu.domain.written import Notice
 
 Handle = NewType("Handle", str)
@@ -22,16 +22,23 @@ class Launch:
     command: tuple[str, ...]
     workdir: str
     env: Mapping[str, str]  # the whole environment, complete
-    seat: Seat
+    seat: Seat | None  # None: the engine chooses
     log_path: str
     umask: int = 0o022
     user: str = ""  # Unix user to run as; empty: the engine's own
     time_limit: timedelta | None = None
     notice: Notice | None = None
     grace: timedelta = timedelta(seconds=30)
+    # What an engine that chooses seats by itself has to know.
+    ask: Ask = Ask()
+    name: str = ""
+    queue: str = ""
+    team: str = ""
+    priority: int = DEFAULT_PRIORITY
 
 
 class RunState(StrEnum):
+    PENDING = "PENDING"  # accepted, and waits in the engine's own queue
     RUNNING = "RUNNING"
     ENDED = "ENDED"
     UNKNOWN = "UNKNOWN"  # the engine never heard of this run
@@ -52,8 +59,28 @@ class Observation:
     ended_at: datetime | None = None
     ending: Ending | None = None
     exit_code: int | None = None
-    reason: Reason | None = None  # what a person should read about the end
+    reason: Reason | None = None  # what a person should read about the end, or about why it is pending
     notes: tuple[str, ...] = ()  # limits of this run worth telling, e.g. "memory limit not enforced: …"
+    seats: tuple[Seat, ...] = ()  # where it runs, if the engine chose
+    estimated_at: datetime | None = None  # when it may start, if the engine knows
+    attempt: int = 1  # how often the engine itself began it: a requeue after a lost node counts up
+
+
+@dataclass(frozen=True, slots=True)
+class OtherRun:
+    """A run that did not come through Danlu: it is shown and counted, and can be stopped; nothing else is done to it."""
+
+    handle: Handle
+    user: str
+    name: str
+    state: RunState
+    ask: Ask
+    queue: str = ""
+    seats: tuple[Seat, ...] = ()
+    submitted_at: datetime | None = None
+    started_at: datetime | None = None
+    ends_at: datetime | None = None
+    reason: Reason | None = None
 
 
 class Engine(Protocol):
@@ -113,6 +140,15 @@ class Stream(Protocol):
     async def wait(self) -> int: ...
     async def close(self) -> None:
         """The talker is gone: the process is hung up."""
+        ...
+
+
+@runtime_checkable
+class SeesOthers(Protocol):
+    """Optional: engines that others use beside Danlu."""
+
+    async def others(self) -> Sequence[OtherRun]:
+        """As of the last look; asking costs the engine nothing."""
         ...
 
 

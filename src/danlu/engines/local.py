@@ -132,7 +132,7 @@ def _asked(launch: Launch) -> dict[str, Any]:
         "log": launch.log_path,
         "umask": launch.umask,
         "user": launch.user,
-        "memory_mib": launch.seat.memory_mib,
+        "memory_mib": launch.seat.memory_mib if launch.seat else 0,
         "limit": launch.time_limit.total_seconds() if launch.time_limit else None,
         "notice": _notice(launch.notice),
         "grace": launch.grace.total_seconds(),

@@ -60,6 +60,11 @@ class Launcher:
             time_limit=spec.time_limit,
             notice=spec.notice,
             grace=self.grace,
+            ask=spec.ask,
+            name=spec.name,
+            queue=spec.queue,
+            team=spec.team,
+            priority=spec.priority,
         )
 
     async def _environ(self, environ_id: str) -> Mapping[str, str]:
