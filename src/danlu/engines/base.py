@@ -68,7 +68,7 @@ class Observation:
 
 @dataclass(frozen=True, slots=True)
 class OtherRun:
-    """A run that did not come through Danlu: it is shown and counted, and can be stopped; nothing else is done to it."""
+    """A run that did not come through Danlu: it is shown, counted, and can be stopped; nothing else is done to it."""
 
     handle: Handle
     user: str
