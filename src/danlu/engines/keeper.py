@@ -60,6 +60,7 @@ def main() -> int:
     mark = f"{_digest(os.path.abspath(options['journal'])):012x}"
     supervisor = Supervisor(Journal(options["journal"]), Groups(mark, options["cgroups"]), mark)
     listener = _listen(options["socket"])
+    _close_stdout()
     keeper = Keeper(listener, supervisor, options["boot"] or boot_id(), float(options["linger"]))
     keeper.watch_signals()
     for run in adopt(supervisor, read_journal(options["journal"]), options["boot"] or boot_id()):
@@ -80,6 +81,13 @@ def _listen(path: str) -> socket.socket:
     os.chmod(path, 0o600)
     listener.listen(16)
     return listener
+
+
+def _close_stdout() -> None:
+    """Its end says that this keeper can be connected to, to who started it and waits."""
+    null = os.open("/dev/null", os.O_WRONLY)
+    os.dup2(null, 1)
+    os.close(null)
 
 
 def _digest(text: str) -> int:

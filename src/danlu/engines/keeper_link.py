@@ -120,8 +120,9 @@ class KeeperLink:
             async with asyncio.timeout(START_WITHIN_SECONDS):
                 pause = 0.002
                 while not await self._try_connect():
-                    self._start_keeper_if_none()
-                    await asyncio.sleep(pause)
+                    if await self._start_keeper_if_none() and await self._try_connect():
+                        break
+                    await asyncio.sleep(pause)  # one is just leaving, or coming at somebody else's bidding
                     pause = min(pause * 1.2, 0.1)
         except TimeoutError:
             raise EngineDown("the keeper of local runs does not start", f"see {self._state_dir}/keeper.log") from None
@@ -160,18 +161,28 @@ class KeeperLink:
         wire.write(render_line({"do": "quit"}))
         wire.close()
 
-    def _start_keeper_if_none(self) -> None:
-        """A second keeper would find the lock taken and leave; one at a time is enough."""
+    def _reap(self) -> None:
         for pid in list(self._started_pids):
             try:
                 if os.waitpid(pid, os.WNOHANG)[0]:
                     self._started_pids.discard(pid)
             except ChildProcessError:
                 self._started_pids.discard(pid)
-        if not self._started_pids:
-            make_private(os.path.dirname(self._socket))
-            os.makedirs(self._state_dir, mode=0o700, exist_ok=True)
-            self._started_pids.add(start_keeper(self._state_dir, self._socket, self._options))
+
+    async def _start_keeper_if_none(self) -> bool:
+        """True: one was started and listens, or has left. A second one would find the lock taken: one is enough."""
+        self._reap()
+        if self._started_pids:
+            return False
+        make_private(os.path.dirname(self._socket))
+        os.makedirs(self._state_dir, mode=0o700, exist_ok=True)
+        read_end, write_end = os.pipe2(os.O_CLOEXEC)
+        try:
+            self._started_pids.add(start_keeper(self._state_dir, self._socket, self._options, stdout=write_end))
+        finally:
+            os.close(write_end)
+        await _end_of(read_end)
+        return True
 
     def heard(self, message: dict[str, Any]) -> None:
         if "runs" in message:
@@ -248,8 +259,19 @@ class _Wire(asyncio.Protocol):
             self._transport.close()
 
 
-def start_keeper(state_dir: str, socket: str, options: tuple[str, ...] = ()) -> int:
-    """Start a keeper that outlives this process, in a session of its own. Its pid."""
+async def _end_of(pipe: int) -> None:
+    """Come back when nobody has the other end any more; takes the pipe over."""
+    loop, over = asyncio.get_running_loop(), asyncio.Event()
+    loop.add_reader(pipe, over.set)
+    try:
+        await over.wait()
+    finally:
+        loop.remove_reader(pipe)
+        os.close(pipe)
+
+
+def start_keeper(state_dir: str, socket: str, options: tuple[str, ...], *, stdout: int) -> int:
+    """Start a keeper that outlives this process, in a session of its own. Its pid. `stdout` ends when it listens."""
     log_path = os.path.join(state_dir, "keeper.log")
     flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
     if os.path.exists(log_path) and os.path.getsize(log_path) > MAX_LOG_BYTES:
@@ -266,7 +288,7 @@ def start_keeper(state_dir: str, socket: str, options: tuple[str, ...] = ()) -> 
         setsid=True,
         file_actions=[
             (os.POSIX_SPAWN_OPEN, 0, "/dev/null", os.O_RDONLY, 0),
-            (os.POSIX_SPAWN_OPEN, 1, "/dev/null", os.O_WRONLY, 0),
+            (os.POSIX_SPAWN_DUP2, stdout, 1),
             (os.POSIX_SPAWN_OPEN, 2, log_path, flags, 0o600),
         ],
     )

@@ -19,9 +19,10 @@ from danlu.engines.wire import PROTOCOL, parse_handle, parse_line, render_line
 SYNC_AFTER_SECONDS = 0.2
 RETRY_AFTER_SECONDS = 1.0
 EXIT_TOLD_WITHIN_SECONDS = 10.0
-# That a run has begun is told this much later: a short one is over by then, and both sides are spared a message.
-# Who follows it sees its log at once all the same.
+# While short runs come and go, that one has begun is told this much later: by then it is over, and both sides are
+# spared a message. Who follows it sees its log at once all the same.
 BEGUN_TOLD_WITHIN_SECONDS = 0.005
+SHORT_RUNS_WITHIN_SECONDS = 0.05
 # Whoever started this keeper is about to connect.
 FIRST_LINGER_SECONDS = 5.0
 
@@ -53,6 +54,7 @@ class Keeper:
         self._sync_at: float | None = None
         self._retry_at: float | None = None
         self._tell_begun_at: float | None = None
+        self._last_end = 0.0
         supervisor.on_shell_exit = self._shell_exited
         self.watch(listener.fileno(), self._accept)
 
@@ -238,14 +240,17 @@ class Keeper:
 
     def _tell_due_changes(self, now: float) -> None:
         """Ends at once, beginnings a little later."""
-        if self._server and (self._tell_begun_at is None or self._tell_begun_at > now):
-            changed = self._supervisor.changed
-            over = [run for run in changed.values() if run.end]
-            if len(over) < len(changed):
-                self._tell_begun_at = self._tell_begun_at or now + BEGUN_TOLD_WITHIN_SECONDS
-                self._tell(over)
-                return
-        self._tell_changes()
+        changed = self._supervisor.changed
+        over = [run for run in changed.values() if run.end]
+        if over:
+            self._last_end = now
+        is_busy = self._server and now - self._last_end < SHORT_RUNS_WITHIN_SECONDS
+        is_due = self._tell_begun_at is not None and self._tell_begun_at <= now
+        if is_busy and not is_due and len(over) < len(changed):
+            self._tell_begun_at = self._tell_begun_at or now + BEGUN_TOLD_WITHIN_SECONDS
+            self._tell(over)
+        else:
+            self._tell_changes()
 
     def _tell_changes(self) -> None:
         """All of them: what an answer is about goes before the answer."""
