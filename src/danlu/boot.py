@@ -61,10 +61,10 @@ class Ready:
         self._say("ready\n")
 
     def failed(self, error: DanluError) -> None:
-        text = f"error: {error.text}\n" + (f"\nhint: {error.hint}\n" if error.hint else "")
+        text = f": {error.text}\n" + (f"\nhint: {error.hint}\n" if error.hint else "")
         if self._fd is None:
-            sys.stderr.write(text)
-        self._say(text)
+            sys.stderr.write(f"error{text}")
+        self._say(f"error {error.exit_code}{text}")
 
     def _say(self, text: str) -> None:
         if self._fd is not None:
@@ -276,6 +276,9 @@ def log_to(state_dir: str | None) -> None:
     # Below this, what carries WebSockets writes down whole requests, tokens included.
     for name in ("uvicorn", "websockets"):
         logging.getLogger(name).setLevel(logging.INFO)
+    # What they say at each start is of no use to who reads it.
+    for name in ("alembic", "uvicorn.error"):
+        logging.getLogger(name).setLevel(logging.WARNING)
 
 
 def _make_folders(place: Place) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from danlu.client import Client, personal, spec
 from danlu.client.http import Address, Lost, query_of, quoted
-from danlu.errors import Forbidden, Invalid, NotFound, ServerDown, Unreachable
+from danlu.errors import DanluError, Invalid, Refused, ServerDown
 from tests.app.fake_server import FakeServer, Request, Talk, a_job, server_at
 
 
@@ -364,10 +364,12 @@ def test_a_server_that_is_ready_says_so_and_runs_in_its_own_session(tmp_path: Pa
     assert told.read_text() == "True ['--config', 'x']"
 
 
-def test_a_server_that_cannot_start_says_why(tmp_path: Path) -> None:
-    with pytest.raises(ServerDown) as raised:
-        personal.start(program=fake_program(tmp_path, r"os.write(fd, b'error: the disk is full\n\nhint: make room\n')"))
-    assert (raised.value.text, raised.value.hint) == ("the disk is full", "make room")
+@pytest.mark.parametrize("kind", [Invalid, Refused, ServerDown])
+def test_a_server_that_cannot_start_says_why(tmp_path: Path, kind: type[DanluError]) -> None:
+    code = f"import danlu.boot, danlu.errors as e; danlu.boot.Ready(fd).failed(e.{kind.__name__}('it is full', 'make room'))"
+    with pytest.raises(kind) as raised:
+        personal.start(program=fake_program(tmp_path, code))
+    assert (type(raised.value), raised.value.text, raised.value.hint) == (kind, "it is full", "make room")
 
 
 def test_the_log_of_a_server_that_died_is_shown(tmp_path: Path, own_home: Path) -> None:

@@ -6,7 +6,7 @@ import os
 import sys
 
 from danlu import places
-from danlu.errors import ServerDown
+from danlu.errors import Invalid, Refused, ServerDown
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 READY_WITHIN_S = 60.0
 TAIL_LINES = 12
+# What a server that cannot start says first, with the exit code that it ends with.
+_FAILURES = {"error 2": Invalid, "error 3": Refused, "error 4": ServerDown}
 
 
 def start(options: Sequence[str] = (), *, program: Sequence[str] = ()) -> None:
@@ -38,9 +40,10 @@ def start(options: Sequence[str] = (), *, program: Sequence[str] = ()) -> None:
     if said.startswith("ready"):
         return
     os.waitpid(pid, os.WNOHANG)
-    if said.startswith("error: "):
-        text, _, hint = said.removeprefix("error: ").partition("\n\nhint: ")
-        raise ServerDown(text.strip(), hint.strip())
+    kind, colon, said = said.partition(": ")
+    if colon and kind in _FAILURES:
+        text, _, hint = said.partition("\n\nhint: ")
+        raise _FAILURES[kind](text.strip(), hint.strip())
     raise ServerDown("the server ended before it was ready", _log_tail())
 
 
