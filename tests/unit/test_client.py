@@ -12,7 +12,7 @@ import pytest
 
 from danlu.client import Client, personal, spec
 from danlu.client.http import Address, Lost, query_of, quoted
-from danlu.errors import DanluError, Invalid, Refused, ServerDown
+from danlu.errors import DanluError, Forbidden, Invalid, NotFound, Refused, ServerDown, Unreachable
 from tests.app.fake_server import FakeServer, Request, Talk, a_job, server_at
 
 
@@ -366,7 +366,8 @@ def test_a_server_that_is_ready_says_so_and_runs_in_its_own_session(tmp_path: Pa
 
 @pytest.mark.parametrize("kind", [Invalid, Refused, ServerDown])
 def test_a_server_that_cannot_start_says_why(tmp_path: Path, kind: type[DanluError]) -> None:
-    code = f"import danlu.boot, danlu.errors as e; danlu.boot.Ready(fd).failed(e.{kind.__name__}('it is full', 'make room'))"
+    problem = f"{kind.__name__}('it is full', 'make room')"
+    code = f"from danlu import boot, errors\nboot.Ready(fd).failed(errors.{problem})"
     with pytest.raises(kind) as raised:
         personal.start(program=fake_program(tmp_path, code))
     assert (type(raised.value), raised.value.text, raised.value.hint) == (kind, "it is full", "make room")
