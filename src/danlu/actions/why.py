@@ -17,6 +17,7 @@ from danlu.domain.job import Job, JobSpec, JobState, Reason
 from danlu.domain.quota import team_key, user_key
 from danlu.domain.resources import Ask, Node, Seat, model_fits
 from danlu.errors import DanluError
+from danlu.scheduler.guess import with_guess
 from danlu.scheduler.plan import plan, seat_now
 from danlu.scheduler.snapshot import Snapshot, Wait, Waiting
 from danlu.store.book import Book
@@ -30,6 +31,7 @@ class Why:
     reason: Reason
     place: int | None = None
     estimated_at: datetime | None = None
+    is_guess: bool = False
     holders: tuple[Holder, ...] = ()  # who is in the way, the next to end first
     alternatives: tuple[Alternative, ...] = ()
 
@@ -58,7 +60,7 @@ async def why(
         return Why(job, Reason("starting", "starts right now"), None, now)
     held = [held for held in book.live.holding() if _is_in_the_way(held, job, wait.reason, rules, snapshot.quotas)]
     holders = sorted((holder_of(one, now) for one in held), key=by_end)
-    return Why(job, wait.reason, wait.place, wait.estimated_at, tuple(holders), found)
+    return Why(job, wait.reason, wait.place, wait.estimated_at, wait.is_guess, tuple(holders), found)
 
 
 async def dry_run(book: Book, outlook: Outlook, rules: Rules, actor: Actor, spec: JobSpec, *, now: datetime) -> DryRun:
@@ -78,8 +80,10 @@ async def dry_run(book: Book, outlook: Outlook, rules: Rules, actor: Actor, spec
 
     def think() -> DryRun:
         answer = seat_now(snapshot, entry)
-        found = find_alternatives(snapshot, entry, choices) if isinstance(answer, Wait) else ()
-        return DryRun(answer, found)
+        if isinstance(answer, Seat):
+            return DryRun(answer)
+        guessed = with_guess(answer, replace(snapshot, waiting=(*snapshot.waiting, entry)), entry.key)
+        return DryRun(guessed, find_alternatives(snapshot, entry, choices))
 
     return await asyncio.to_thread(think)
 
@@ -103,6 +107,8 @@ def choices_of(rules: Rules, owner: Actor, spec: JobSpec) -> Choices:
 def _think(snapshot: Snapshot, job: Job, choices: Choices) -> tuple[Wait | None, tuple[Alternative, ...]]:
     wait = plan(snapshot).waits.get(job.group)
     entry = next((one for one in snapshot.waiting if one.key == job.group), None)
+    if wait is not None:
+        wait = with_guess(wait, snapshot, job.group, tuple(one.on for one in job.waiting_for))
     if wait is None or entry is None or wait.reason.code in NO_HELP or job.waiting_for:
         return wait, ()
     return wait, find_alternatives(_less(snapshot, entry), entry, choices)

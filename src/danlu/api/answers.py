@@ -136,6 +136,7 @@ class DryRun(Answer):
     seat: SeatOut | None
     reason: ReasonOut | None
     estimated_at: str | None
+    is_guess: bool
     alternatives: list[AlternativeOut]
 
 
@@ -159,6 +160,7 @@ class WhyOut(Answer):
     reason: ReasonOut
     place: int | None
     estimated_at: str | None
+    is_guess: bool
     holders: list[HolderOut]
     alternatives: list[CloneOut]
 

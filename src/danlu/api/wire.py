@@ -256,10 +256,11 @@ def past_run_out(run: PastRun) -> dict[str, Any]:
 def dry_run_out(made: DryRun) -> dict[str, Any]:
     answer, others = made.answer, [alternative_out(one) for one in made.alternatives]
     if isinstance(answer, Seat):
-        found = {"fits_now": True, "seat": seat_out(answer), "reason": None, "estimated_at": None}
+        found = {"fits_now": True, "seat": seat_out(answer), "reason": None, "estimated_at": None, "is_guess": False}
     else:
         reason = {"code": answer.reason.code, "text": answer.reason.text}
-        found = {"fits_now": False, "seat": None, "reason": reason, "estimated_at": time_out(answer.estimated_at)}
+        estimate = {"estimated_at": time_out(answer.estimated_at), "is_guess": answer.is_guess}
+        found = {"fits_now": False, "seat": None, "reason": reason, **estimate}
     return found | {"alternatives": others}
 
 
@@ -295,6 +296,7 @@ def why_out(why: Why) -> dict[str, Any]:
         "reason": {"code": why.reason.code, "text": why.reason.text},
         "place": why.place,
         "estimated_at": time_out(why.estimated_at),
+        "is_guess": why.is_guess,
         "holders": [holder_out(holder) for holder in why.holders],
         "alternatives": [
             alternative_out(one) | {"command": f"danlu clone {why.job.id} {render_options(one.changes)}"}

@@ -187,13 +187,18 @@ def render_why(why: Data, now: float) -> str:
         others.append(f"and then, so that only one of the two runs: danlu stop {why['id']}")
     facts = [
         ("place", f"{why['place']} in the queue" if why.get("place") else ""),
-        ("estimate", render_moment(why.get("estimated_at"), now)),
+        ("estimate", _estimate(why, now)),
         ("held by", "\n".join(held)),
         ("instead", "\n".join(["this would start now:", *others]) if others else ""),
     ]
     more = render_facts([fact for fact in facts if fact[1]])
     head = render_facts([("", f"{why['id']} {verb.replace('_', ' ')}: {reason}")]).lstrip()
     return head + ("\n\n" + more if more else "")
+
+
+def _estimate(wait: Data, now: float) -> str:
+    guess = ", a guess: not every run before it has a time limit" if wait.get("is_guess") else ""
+    return f"{render_moment(wait.get('estimated_at'), now)}{guess}"
 
 
 def _holder(holder: Data, now: float) -> str:
@@ -210,7 +215,7 @@ def render_dry_run(plan: Data, now: float) -> str:
     if plan.get("fits_now") and plan.get("seat"):
         return f"would start now on {render_seat(plan['seat'])}"
     reason = str((plan.get("reason") or {}).get("text") or "there is no free place")
-    estimate = render_moment(plan.get("estimated_at"), now)
+    estimate = _estimate(plan, now)
     lines = [f"would wait: {reason}", *([f"estimated start: {estimate}"] if estimate else [])]
     lines += [f"would start now with {one['options']}   {one['text']}" for one in plan.get("alternatives") or ()]
     return "\n".join(lines)

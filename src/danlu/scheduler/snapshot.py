@@ -81,6 +81,7 @@ class Wait:
     reason: Reason
     place: int  # its place among all that wait, from 1
     estimated_at: datetime | None = None  # None: nobody can say, e.g. a holder has no time limit
+    is_guess: bool = False  # the estimate rests on more than time limits
 
 
 @dataclass(frozen=True, slots=True)

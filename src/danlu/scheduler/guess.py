@@ -1,0 +1,69 @@
+"""When an entry may start though nobody can say: what has no time limit is taken to end all the same."""
+
+from dataclasses import replace
+from datetime import datetime, timedelta
+from functools import cached_property
+
+from danlu.scheduler.plan import plan
+from danlu.scheduler.snapshot import Holding, Plan, Snapshot, Wait, Waiting
+
+# What nobody knows better of a run that has not begun, or only just.
+_USUAL = timedelta(hours=1)
+# Reasons that no waiting ends.
+_HOPELESS = frozenset({"never_fits", "closed", "no_queue", "disabled"})
+
+
+def with_guess(wait: Wait, snapshot: Snapshot, key: str, after: tuple[str, ...] = ()) -> Wait:
+    """The wait, with a guess where there is no estimate; `after` are the jobs and arrays that the entry waits for."""
+    if wait.estimated_at is not None or wait.reason.code in _HOPELESS:
+        return wait
+    guessed = Guess(snapshot).start(key, after)
+    return wait if guessed is None else replace(wait, estimated_at=guessed, is_guess=True)
+
+
+class Guess:
+    """A run without a time limit is taken to last as long again as it has run so far, and an hour at least."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        now = snapshot.now
+        self._snapshot = replace(
+            snapshot,
+            waiting=tuple(one if one.time_limit else replace(one, time_limit=_USUAL) for one in snapshot.waiting),
+            holding=tuple(one if one.ends_at else replace(one, ends_at=_end_of(one, now)) for one in snapshot.holding),
+        )
+
+    @cached_property
+    def _plan(self) -> Plan:
+        return plan(self._snapshot)
+
+    def start(self, key: str, after: tuple[str, ...] = ()) -> datetime | None:
+        """Of the next job of an entry; `after` are the jobs and arrays it waits for. None: not by waiting."""
+        if after:
+            ends = [end for one in after if (end := self.end(one)) is not None]
+            return max(ends, default=None)
+        wait = self._plan.waits.get(key)
+        if wait is None:
+            return self._snapshot.now
+        if wait.estimated_at is None and wait.reason.code == "array_limit":
+            return min((one.ends_at for one in self._held(key) if one.ends_at), default=None)
+        return wait.estimated_at
+
+    def end(self, key: str) -> datetime | None:
+        """Of a job, or of the last job of an array, that runs or waits."""
+        ends = [one.ends_at for one in self._held(key) if one.ends_at]
+        entry = self._entry(key)
+        start = self.start(entry.key) if entry and entry.blocked is None else None
+        if entry and start and entry.time_limit:
+            ends.append(start + entry.time_limit)
+        return max(ends, default=None)
+
+    def _held(self, key: str) -> list[Holding]:
+        return [one for one in self._snapshot.holding if one.key == key or one.key.startswith(f"{key}_")]
+
+    def _entry(self, key: str) -> Waiting | None:
+        return next((one for one in self._snapshot.waiting if one.key == key.partition("_")[0]), None)
+
+
+def _end_of(held: Holding, now: datetime) -> datetime:
+    so_far = now - held.started_at if held.started_at else timedelta(0)
+    return now + max(so_far, _USUAL)
