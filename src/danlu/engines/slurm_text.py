@@ -1,0 +1,332 @@
+"""What Slurm's commands print (22.05 to 24.11), read into data. Pure."""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+
+from danlu.domain.resources import SHARDS_PER_GPU, Gpu, Node, Seat
+
+# Names and comments are the last two, and may hold anything.
+QUEUE_FORMAT = "%i|%A|%T|%U|%u|%P|%D|%N|%C|%m|%b|%V|%S|%e|%r|%k|%j"
+ACCOUNTING_FORMAT = "JobIDRaw,State,ExitCode,Start,End,User,JobName"
+# States that are over. Everything that is neither pending nor one of these holds its place.
+OVER = frozenset(
+    {
+        "COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "OUT_OF_MEMORY",
+        "PREEMPTED", "BOOT_FAIL", "DEADLINE", "REVOKED",
+    }
+)  # fmt: skip
+WAITING = frozenset({"PENDING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "SPECIAL_EXIT", "RESV_DEL_HOLD"})
+_CLOSED = frozenset(
+    {"DOWN", "DRAIN", "DRAINED", "DRAINING", "ERROR", "FAIL", "FAILING", "FUTURE", "UNKNOWN", "UNK", "INVAL", "MAINT"}
+    | {"NOT_RESPONDING", "POWERING_DOWN", "REBOOT", "REBOOT_ISSUED", "REBOOT_REQUESTED", "INVALID_REG", "BLOCKED"}
+)
+_NOTHING = frozenset({"", "(null)", "N/A", "None", "none", "Unknown", "NONE"})
+
+
+@dataclass(frozen=True, slots=True)
+class QueueLine:
+    """A job as `squeue` lists it."""
+
+    id: str  # `17`, `17_3` or, for tasks that wait together, `17_[4-9]`
+    number: int  # what commands take; for a waiting array that of the array
+    state: str
+    uid: int
+    user: str
+    partition: str
+    nodes: int
+    nodelist: str
+    cpus: int
+    memory_mib: int
+    gres: str
+    submitted_at: datetime | None
+    starts_at: datetime | None  # of a waiting one: when Slurm expects to start it
+    ends_at: datetime | None
+    reason: str
+    comment: str
+    name: str
+
+    @property
+    def is_over(self) -> bool:
+        return self.state in OVER
+
+    @property
+    def is_waiting(self) -> bool:
+        return self.state in WAITING
+
+
+@dataclass(frozen=True, slots=True)
+class Cards:
+    """What `gpu:a100:2(IDX:0-1),shard:a100:32(0/64,32/64)` says."""
+
+    gpus: int = 0
+    model: str = ""
+    indices: tuple[int, ...] = ()
+    shards: int = 0
+    shards_of: Mapping[int, int] = field(default_factory=dict)  # of each card: how many are taken; empty before 23.11
+    shared: tuple[int, ...] = ()  # cards that shards sit on
+
+
+@dataclass(frozen=True, slots=True)
+class NodeFacts:
+    """A node, and what is taken of it at present."""
+
+    node: Node
+    partitions: tuple[str, ...]
+    state: str
+    used: Cards
+    version: str = ""
+    why: str = ""  # what the administrator or Slurm wrote about a closed one
+
+
+@dataclass(frozen=True, slots=True)
+class Partition:
+    name: str
+    nodelist: str
+    is_default: bool
+    is_up: bool
+    max_time: timedelta | None  # None: no limit
+    default_time: timedelta | None
+
+
+@dataclass(frozen=True, slots=True)
+class PastJob:
+    """A job as accounting remembers it."""
+
+    number: int
+    state: str
+    exit_code: int | None
+    started_at: datetime | None
+    ended_at: datetime | None
+    user: str
+    name: str
+
+
+def parse_queue(text: str, mark: str) -> list[QueueLine]:
+    """`mark` begins every record, and nobody could know it before: a name with a line break in it forges nothing."""
+    found = []
+    for record in ("\n" + text).split(f"\n{mark}|")[1:]:
+        parts = record.removesuffix("\n").split("|", 16)
+        if len(parts) == 17:
+            found.append(_queue_line(parts))
+    return found
+
+
+def _queue_line(parts: list[str]) -> QueueLine:
+    shown, number, state, uid, user, partition, nodes, nodelist, cpus, memory, gres, *rest = parts
+    submitted, starts, ends, reason, comment, name = rest
+    return QueueLine(
+        id=shown,
+        number=_whole(number),
+        state=state.split()[0] if state else "",
+        uid=_whole(uid),
+        user=user,
+        partition=partition,
+        nodes=_whole(nodes) or 1,
+        nodelist=_said(nodelist),
+        cpus=_whole(cpus),
+        memory_mib=parse_memory(memory),
+        gres=_said(gres),
+        submitted_at=parse_time(submitted),
+        starts_at=parse_time(starts),
+        ends_at=parse_time(ends),
+        reason=reason.strip("()"),
+        comment=_said(comment),
+        name=name,
+    )
+
+
+def parse_job_seats(text: str) -> dict[int, tuple[Seat, ...]]:
+    """From `scontrol -d show job`: where each running job sits, card by card."""
+    found: dict[int, tuple[Seat, ...]] = {}
+    for record in re.split(r"(?m)^(?=JobId=)", text):
+        number = re.match(r"JobId=(\d+)", record)
+        if not number:
+            continue
+        lines = re.finditer(r"^\s+Nodes=(\S+) CPU_IDs=(\S*) Mem=(\d+)(?: GRES=(\S*))?", record, re.MULTILINE)
+        found[int(number[1])] = tuple(seat for line in lines for seat in _seats(line))
+    return found
+
+
+def _seats(line: "re.Match[str]") -> Iterator[Seat]:
+    cards = parse_gres(line[4] or "")
+    shared = cards.shared[0] if cards.shared else None
+    for node in parse_hostlist(line[1]):
+        yield Seat(
+            node=node,
+            cpus=len(_numbers(line[2])),
+            memory_mib=int(line[3]),
+            gpus=cards.indices if not cards.shards else (),
+            shared_gpu=shared if cards.shards else None,
+            shards=cards.shards,
+        )
+
+
+def parse_gres(text: str) -> Cards:
+    """`gpu:a100:2(IDX:0-1)`, `shard:16(IDX:0)` (22.05), `shard:16(16/64,0/64)` (23.11), `gres/gpu:2`, `gres:gpu:1`."""
+    gpus, model, shards = 0, "", 0
+    indices: list[int] = []
+    shards_of: dict[int, int] = {}
+    shared: list[int] = []
+    for part in re.split(r",(?![^()]*\))", _said(text)):
+        match = re.match(r"(?:gres[:/])?(gpu|shard)((?:[:=][^:=(]*)*)(?:\(([^)]*)\))?", part)
+        if not match:
+            continue
+        kind, words, where = match[1], [word for word in re.split(r"[:=]", match[2]) if word], match[3]
+        # `gpu:3090:2` is a model of digits; `gpu:2` a number of cards.
+        count = words.pop() if words and words[-1].isdigit() else "1"
+        type_ = words[0] if words else ""
+        model = type_ or model
+        if kind == "gpu":
+            gpus += int(count or 1)
+            indices += _numbers((where or "").partition("IDX:")[2])
+            continue
+        shards += int(count or 1)
+        if where and re.match(r"\d+/", where):
+            taken = [int(slot.partition("/")[0]) for slot in where.split(",")]
+            shards_of |= {at: number for at, number in enumerate(taken) if number}
+            shared += [at for at, number in enumerate(taken) if number]
+        else:
+            shared += _numbers((where or "").partition("IDX:")[2])
+    return Cards(gpus, model, tuple(indices), shards, shards_of, tuple(shared))
+
+
+def parse_nodes(text: str) -> list[NodeFacts]:
+    """From `scontrol -d -o show node --all`."""
+    return [_node(line) for line in text.splitlines() if line.startswith("NodeName=")]
+
+
+def _node(line: str) -> NodeFacts:
+    facts = _facts(line)
+    all_of_it, used = parse_gres(facts.get("Gres", "")), parse_gres(facts.get("GresUsed", ""))
+    per_card = all_of_it.shards // all_of_it.gpus if all_of_it.gpus and all_of_it.shards else SHARDS_PER_GPU
+    words = re.split(r"[+*~#!%$@^-]+", facts.get("State", "UNKNOWN"))
+    why = re.search(r" Reason=(.*?)(?: \[\S+@\S+\])?\s*$", line)
+    star = "*" in facts.get("State", "")
+    node = Node(
+        name=facts["NodeName"],
+        cpus=_whole(facts.get("CPUEfctv") or facts.get("CPUTot", "0")),
+        memory_mib=_whole(facts.get("RealMemory", "0")),
+        gpus=tuple(Gpu(index=at, model=all_of_it.model or "gpu", shards=per_card) for at in range(all_of_it.gpus)),
+        accepts_jobs=not (_CLOSED & set(words)) and not star,
+    )
+    partitions = tuple(name for name in facts.get("Partitions", "").split(",") if name)
+    return NodeFacts(node, partitions, facts.get("State", ""), used, facts.get("Version", ""), why[1] if why else "")
+
+
+def parse_partitions(text: str) -> list[Partition]:
+    """From `scontrol -o show partition --all`."""
+    found = []
+    for line in text.splitlines():
+        facts = _facts(line)
+        if "PartitionName" in facts:
+            found.append(
+                Partition(
+                    name=facts["PartitionName"],
+                    nodelist=_said(facts.get("Nodes", "")),
+                    is_default=facts.get("Default") == "YES",
+                    is_up=facts.get("State") == "UP",
+                    max_time=parse_limit(facts.get("MaxTime", "")),
+                    default_time=parse_limit(facts.get("DefaultTime", "")),
+                )
+            )
+    return found
+
+
+def parse_config(text: str) -> dict[str, str]:
+    """From `scontrol show config`."""
+    pairs = (line.partition("=") for line in text.splitlines() if "=" in line)
+    return {name.strip(): value.strip() for name, _, value in pairs}
+
+
+def parse_accounting(text: str) -> list[PastJob]:
+    """From `sacct -n -P -X --format=ACCOUNTING_FORMAT`."""
+    found = []
+    for line in text.splitlines():
+        parts = line.split("|", 6)
+        if len(parts) == 7 and parts[0].isdigit():
+            code = re.fullmatch(r"(\d+):(\d+)", parts[2])
+            found.append(
+                PastJob(
+                    number=int(parts[0]),
+                    state=parts[1].split()[0] if parts[1] else "",
+                    exit_code=_exit_code(code) if code else None,
+                    started_at=parse_time(parts[3]),
+                    ended_at=parse_time(parts[4]),
+                    user=parts[5],
+                    name=parts[6],
+                )
+            )
+    return found
+
+
+def _exit_code(code: "re.Match[str]") -> int:
+    return 128 + int(code[2]) if int(code[2]) else int(code[1])
+
+
+def parse_time(text: str) -> datetime | None:
+    """Seconds since 1970: commands are run with SLURM_TIME_FORMAT=%s."""
+    return datetime.fromtimestamp(int(text), UTC) if re.fullmatch(r"\d{1,11}", text) and int(text) else None
+
+
+def parse_limit(text: str) -> timedelta | None:
+    """`1-00:00:00`, `08:00:00`, `30` (minutes); no limit is None."""
+    match = re.fullmatch(r"(?:(\d+)-)?(\d+)(?::(\d+))?(?::(\d+))?", text)
+    if not match:
+        return None
+    days, first, second, third = (int(part) if part else None for part in match.groups())
+    if days is not None or third is not None:
+        return timedelta(days=days or 0, hours=first or 0, minutes=second or 0, seconds=third or 0)
+    return timedelta(minutes=first or 0, seconds=second or 0)
+
+
+def parse_memory(text: str) -> int:
+    """`1000M`, `4G`, `62.50G`, `0` in MiB."""
+    match = re.match(r"(\d+(?:\.\d+)?)([KMGTP]?)", text)
+    if not match:
+        return 0
+    return round(float(match[1]) * {"K": 1 / 1024, "": 1, "M": 1, "G": 1024, "T": 1 << 20, "P": 1 << 30}[match[2]])
+
+
+def parse_hostlist(text: str) -> tuple[str, ...]:
+    """`gn[1-3,7],login` -> gn1 gn2 gn3 gn7 login; leading zeros stay, several brackets multiply."""
+    return tuple(name for part in re.split(r",(?![^\[]*\])", _said(text)) if part for name in _expand(part))
+
+
+def _expand(part: str) -> Iterator[str]:
+    match = re.match(r"([^\[]*)\[([^\]]*)\](.*)", part)
+    if not match:
+        yield part
+        return
+    for span in match[2].split(","):
+        first, dash, last = span.partition("-")
+        numbers = [first]
+        if dash and first.isdigit() and last.isdigit():
+            numbers = [str(number).zfill(len(first)) for number in range(int(first), int(last) + 1)]
+        for number in numbers:
+            for rest in _expand(match[3]):
+                yield f"{match[1]}{number}{rest}"
+
+
+def _facts(line: str) -> dict[str, str]:
+    return dict(re.findall(r"(?:^| )([A-Za-z/:]+)=(\S*)", line))
+
+
+def _numbers(text: str) -> list[int]:
+    """`0-2,5` -> 0 1 2 5."""
+    found: list[int] = []
+    for span in text.split(","):
+        first, dash, last = span.partition("-")
+        if first.isdigit():
+            found += range(int(first), (int(last) if dash and last.isdigit() else int(first)) + 1)
+    return found
+
+
+def _said(text: str) -> str:
+    return "" if text in _NOTHING else text
+
+
+def _whole(text: str) -> int:
+    match = re.match(r"\d+", text)
+    return int(match[0]) if match else 0
