@@ -17,6 +17,7 @@ from tests.contract.store_tools import KINDS, Run, array, ended, fresh_url, open
 USERS = ["ada", "bo", "名\udcff", "a\\b"]
 NAMES = ["", "train", "eval\udc80", "100%"]
 TEAMS = ["", "nlp", "视觉\udcff"]
+QUEUES = ["", "train", "dev"]
 LABELS = [("exp", "a"), ("exp", "b"), ("seed", "1" * 500), ("seed", "1" * 499 + "2"), ("\udcff", "=")]
 
 
@@ -39,6 +40,7 @@ def matches(one: Job, wanted: JobFilter) -> bool:
         and (wanted.label is None or wanted.label in one.spec.labels)
         and (not wanted.array_id or one.array_id == wanted.array_id)
         and (not wanted.team or one.spec.team == wanted.team)
+        and (not wanted.queue or one.spec.queue == wanted.queue)
     )
 
 
@@ -54,6 +56,7 @@ def some_jobs(store: SqlStore, run: Run, random: Random) -> list[Job]:
         labels = tuple(random.sample(LABELS, random.randrange(3)))
         fields = {"user": random.choice(USERS), "name": random.choice(NAMES), "labels": labels}
         fields["team"] = random.choice(TEAMS)
+        fields["queue"] = random.choice(QUEUES)
         if random.random() < 0.2:
             made += run(store.insert(array(f"arr{i}", random.randrange(1, 8), **fields)))
         else:
@@ -82,12 +85,13 @@ def test_pages_agree_with_a_model(both: tuple[SqlStore, Run], seed: int) -> None
             [None, *LABELS, ("exp", "")],
             ["", *random.sample(arrays, 2), "arr"],
             [*TEAMS, "nobody's"],
+            QUEUES,
         )
     )
     # Half of them with few conditions: where all must hold there is mostly nothing to find.
     plain = [one for one in choices if sum(map(bool, one)) <= 2]
-    for states, user, name, label, array_id, team in random.sample(choices, 150) + random.sample(plain, 150):
-        wanted = JobFilter(states, user, name, label, array_id, team)
+    for states, user, name, label, array_id, team, queue in random.sample(choices, 150) + random.sample(plain, 150):
+        wanted = JobFilter(states, user, name, label, array_id, team, queue)
         limit = random.choice([1, 2, 7, 200])
         before = random.choice([None, None, random.choice(jobs).seq, 0])
         assert run(store.page(wanted, limit=limit, before=before)) == expected(jobs, wanted, limit, before), wanted
@@ -102,6 +106,7 @@ def test_following_next_before_gives_each_job_once(both: tuple[SqlStore, Run]) -
         JobFilter(states=ENDED),
         JobFilter(ACTIVE, "bo"),
         JobFilter(team="nlp"),
+        JobFilter(queue="train"),
     ):
         found: list[Job] = []
         before: int | None = None

@@ -5,8 +5,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from danlu.cli import fast, slow
-from danlu.cli.grammar import BY_NAME, COMMANDS, GLOBAL
+from danlu.cli.grammar import BY_NAME, COMMANDS, FAMILIES, family
 from danlu.cli.overview import render_overview
+from danlu.cli.words import GLOBAL
 from danlu.errors import Invalid
 
 
@@ -119,5 +120,26 @@ def test_every_command_has_help_with_its_options() -> None:
 
 def test_the_overview_names_every_command() -> None:
     text = render_overview(lambda text, style: text)
+    assert max(map(len, text.splitlines())) <= 80
     for command in COMMANDS:
-        assert f"  {command.name} " in text
+        first, _, second = command.name.partition(" ")
+        if first in FAMILIES:
+            line = next(line for line in text.splitlines() if line.startswith(f"  {first} "))
+            assert second in line.rpartition(": ")[2].split(", ")
+        else:
+            assert f"  {command.name} " in text
+
+
+@pytest.mark.parametrize("word", FAMILIES)
+def test_a_family_of_commands_has_help_of_its_own(word: str) -> None:
+    with pytest.raises(slow.HelpAsked) as asked:
+        slow.parse([word, "--help"])
+    lines = str(asked.value).splitlines()
+    assert max(map(len, lines)) <= 80
+    for command in family(word):
+        assert any(line.startswith(f"  {command.name} ") and command.help in line for line in lines)
+
+
+def test_a_family_is_every_first_word_that_is_no_command() -> None:
+    firsts = {command.name.split()[0] for command in COMMANDS}
+    assert set(FAMILIES) == {first for first in firsts if first not in BY_NAME}

@@ -482,6 +482,15 @@ def test_colour_is_for_terminals_unless_wanted(server: FakeServer, danlu: Danlu)
     assert b"\x1b[" not in danlu("ps", "--color=never").stdout
 
 
+@pytest.mark.parametrize(("word", "sent"), [("--no-preemptible", False), ("--preemptible", True)])
+def test_a_switch_of_a_cloned_job_goes_both_ways(server: FakeServer, danlu: Danlu, word: str, sent: bool) -> None:
+    server.on("POST /jobs/a/clone", accepted)
+    assert danlu("clone", "a", word).returncode == 0
+    asked = json.loads(server.requests[-1].body)
+    assert (asked["preemptible"], "interactive" in asked) == (sent, False)
+    assert b"not both" in danlu("clone", "a", "--interactive", "--no-interactive").stderr
+
+
 def test_completion_offers_commands_options_and_jobs(server: FakeServer, danlu: Danlu, tmp_path: Path) -> None:
     server.on("GET /jobs", {"items": [a_job("k3fz82aw"), a_job("m2xw")], "next": None})
 
@@ -499,15 +508,24 @@ def test_completion_offers_commands_options_and_jobs(server: FakeServer, danlu: 
     assert offered("danlu stop k") == ["k3fz82aw"]
     assert offered("danlu ps --state R") == ["RUNNING"]
     assert offered("danlu token c") == ["create"]
+    for path, names in (("users", ["li", "lin", "wang"]), ("teams", ["nlp", "cv"]), ("queues", ["train"])):
+        server.on(f"GET /{path}", {"items": [{"name": name} for name in names]})
+    assert offered("danlu user show l") == ["li", "lin"]
+    assert offered("danlu team add n") == ["nlp"]
+    assert offered("danlu team add nlp w") == ["wang"]
+    assert offered("danlu ps --queue t") == ["train"]
+    assert offered("danlu submit --team c") == ["cv"]
+    assert offered("danlu quota set user:w") == ["user:wang"]
     server.stop()
     assert offered("danlu stop k") == []
+    assert offered("danlu user show l") == []
     for shell in ("bash", "zsh", "fish"):
         assert b"danlu" in danlu("completion", shell).stdout
     assert danlu("completion", "csh").returncode == 2
 
 
 # Modules beyond those of a bare interpreter; `re` and what it needs come with every pip-made script and with json.
-BUDGET = {"--help": 8, "ps": 45, "submit": 42, "run": 45}
+BUDGET = {"--help": 12, "ps": 46, "submit": 43, "run": 46}
 HEAVY = {
     "argparse", "typing", "dataclasses", "asyncio", "http.client", "urllib", "ssl", "socket", "subprocess", "yaml",
     "argcomplete", "datetime", "signal", "contextlib", "unicodedata", "difflib", "traceback", "shutil", "threading",

@@ -20,7 +20,7 @@ _PLAIN = (
     "gpus", "shards", "cpus", "mem", "time", "name", "priority", "queue", "team", "workdir", "array", "retries",
     "signal",
 )  # fmt: skip
-_SWITCHES = ("preemptible", "interactive", "snapshot")
+_SWITCHES = ("preemptible", "interactive")
 
 
 def connect(values: Values, *, start: bool = True, remembered: bool = True) -> Client:
@@ -48,8 +48,12 @@ def asked(values: Values) -> tuple[list[str] | None, Options]:
     if values["after"]:
         options["after"] = values["after"]
     for name in _SWITCHES:
-        if values[name]:
-            options[name] = True
+        if values[name] and values[f"no_{name}"]:
+            raise Invalid(f"--{name} or --no-{name}, not both")
+        if values[name] or values[f"no_{name}"]:
+            options[name] = bool(values[name])
+    if values["snapshot"]:
+        options["snapshot"] = True
     if values["no_inherit_env"]:
         options["inherit_env"] = False
     if options.get("snapshot"):

@@ -9,13 +9,15 @@ from argcomplete.finders import CompletionFinder
 from argcomplete.shell_integration import shellcode
 
 from danlu.cli import render
-from danlu.cli.grammar import COMMANDS, GLOBAL, Command, Option
+from danlu.cli.grammar import COMMANDS
 from danlu.cli.slow import settings_of
+from danlu.cli.words import GLOBAL, Command, Option
 from danlu.client import Client
 from danlu.errors import DanluError, Invalid
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any
 
     from danlu.cli.asks import Values
@@ -24,7 +26,9 @@ SHELLS = ("bash", "zsh", "fish")
 STATES = (
     "QUEUED", "STARTING", "RUNNING", "SUCCEEDED", "FAILED", "CANCELLED", "TIMED_OUT", "LOST", "active", "ended",
 )  # fmt: skip
+ROLES = ("member", "admin")
 ANSWER_WITHIN_S = 1.0
+_NAMED = {"user": "/users", "who": "/users", "team": "/teams", "queue": "/queues"}  # options that take such a name
 
 
 def script(values: Values) -> int:
@@ -72,20 +76,54 @@ def _add_options(parser: argparse.ArgumentParser, options: tuple[Option, ...]) -
             action.completer = DirectoriesCompleter()
         elif option.key in ("file", "config"):
             action.completer = FilesCompleter()
+        elif option.key in _NAMED:
+            action.completer = _names_in(_NAMED[option.key])
 
 
 def _add_words(parser: argparse.ArgumentParser, command: Command) -> None:
     if not command.words:
         return
-    nargs = "*" if command.words_max is None else "?"
-    action: Any = parser.add_argument("words", nargs=nargs)
-    kind = command.words.removesuffix("...")
-    if kind == "ID" and command.group == "jobs":
-        action.completer = _job_ids
-    elif kind == "FILE":
-        action.completer = FilesCompleter()
-    elif kind == "SHELL":
-        action.completer = ChoicesCompleter(dict.fromkeys(SHELLS, ""))
+    for number, word in enumerate(command.words.split()):
+        kind = word.removesuffix("...")
+        action: Any = parser.add_argument(f"word{number}", nargs="?" if kind == word else "*")
+        if kind == "ID" and command.group == "jobs":
+            action.completer = _job_ids
+        elif kind == "NAME" and command.name == "queues":
+            action.completer = _names_in("/queues")
+        elif kind == "TEAM" and command.name != "team create":
+            action.completer = _names_in("/teams")
+        elif kind == "USER" and command.name != "user create":
+            action.completer = _names_in("/users")
+        elif kind == "HOLDER":
+            action.completer = _holders
+        elif kind == "ROLE":
+            action.completer = ChoicesCompleter(dict.fromkeys(ROLES, ""))
+        elif kind == "FILE":
+            action.completer = FilesCompleter()
+        elif kind == "SHELL":
+            action.completer = ChoicesCompleter(dict.fromkeys(SHELLS, ""))
+
+
+def _names_in(path: str) -> Callable[..., dict[str, str]]:
+    """Names that the server knows: of people, teams or queues."""
+
+    def names(prefix: str, **_: object) -> dict[str, str]:
+        return {one["name"]: one.get("full_name", "") for one in _items(path) if one["name"].startswith(prefix)}
+
+    return names
+
+
+def _holders(prefix: str, **_: object) -> list[str]:
+    kinds = {"team:": "/teams", "user:": "/users"}
+    kind = next((kind for kind in kinds if prefix.startswith(kind)), "")
+    return [f"{kind}{one['name']}" for one in _items(kinds[kind])] if kind else list(kinds)
+
+
+def _items(path: str) -> list[dict[str, Any]]:
+    try:
+        return list(Client(timeout=ANSWER_WITHIN_S).ask("GET", path)["items"])
+    except (DanluError, OSError, ValueError, KeyError):
+        return []
 
 
 def _job_ids(prefix: str, **_: object) -> dict[str, str]:

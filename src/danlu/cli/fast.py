@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from danlu.cli.grammar import BY_NAME, GLOBAL, Command, Option, read_count, with_defaults
+from danlu.cli.grammar_jobs import JOBS
+from danlu.cli.words import GLOBAL, Command, Option, read_count, with_defaults
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -29,11 +30,10 @@ def parse(argv: Sequence[str]) -> tuple[Command, dict[str, object]] | None:
                 return None
             at += taken
         elif command is None:
-            both = f"{word} {argv[at]}" if at < len(argv) else word
-            at += both != word and both in BY_NAME
-            command = BY_NAME.get(both) or BY_NAME.get(word)
+            command = _find(word, argv[at] if at < len(argv) else "")
             if command is None:
                 return None
+            at += command.name != word
             known = _by_name(GLOBAL + command.options)
         else:
             words.append(word)
@@ -41,6 +41,16 @@ def parse(argv: Sequence[str]) -> tuple[Command, dict[str, object]] | None:
         return None
     values["words"], values["rest"] = words, rest
     return command, with_defaults(command, values)
+
+
+def _find(word: str, following: str) -> Command | None:
+    """The command of one word or two. Most that is typed is about jobs: only for others all of the table is read."""
+    for command in JOBS:
+        if command.name == word:
+            return command
+    from danlu.cli.grammar import BY_NAME
+
+    return BY_NAME.get(f"{word} {following}") or BY_NAME.get(word)
 
 
 def fits(command: Command, words: list[str], rest: list[str] | None) -> bool:

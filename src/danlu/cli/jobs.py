@@ -68,7 +68,7 @@ def ps(values: Values) -> int:
     client = connect(values)
     # A team's jobs are everybody's in it, unless somebody is named.
     user = values["user"] or ("all" if values["team"] else "me")
-    filters = {"user": user, "name": values["name"], "label": values["label"], "team": values["team"]}
+    filters = {"user": user, **{name: values[name] for name in ("name", "label", "team", "queue")}}
     if not values["tasks"]:
         filters["collapse"] = "true"
     limit: int | None = values["limit"] if values["limit"] is not None else None if values["all"] else PS_LIMIT

@@ -93,8 +93,7 @@ def boost(values: Values) -> int:
         render.as_json(made if values["words"] else {"items": items})
         return 0
     if not items:
-        if render.is_terminal(2):
-            render.say("nobody is boosted", "dim")
+        render.say("nobody is boosted", "dim")
         return 0
     from danlu.cli.views_quotas import render_boosts
 

@@ -6,7 +6,8 @@ import argparse
 import difflib
 
 from danlu.cli.fast import fits
-from danlu.cli.grammar import BY_NAME, GLOBAL, Command, Option, read_count, with_defaults
+from danlu.cli.grammar import BY_NAME, FAMILIES, family
+from danlu.cli.words import GLOBAL, Command, Option, read_count, with_defaults
 from danlu.errors import Invalid
 
 TYPE_CHECKING = False
@@ -108,22 +109,27 @@ def _split(front: list[str]) -> tuple[Command, list[str]]:
     if both in BY_NAME:
         name, size = both, len(both.split(" "))
     if name not in BY_NAME:
-        raise _unknown_command(both if _begun_with(name) else name)
+        if name in FAMILIES and {"-h", "--help"} & set(front):
+            raise HelpAsked(_render_family(name))
+        raise _unknown_command(both if family(name) else name)
     return BY_NAME[name], front[:at] + front[at + size :]
 
 
 def _unknown_command(name: str) -> Invalid:
-    if family := _begun_with(name.partition(" ")[0]):
-        return Invalid(f"no command `{name}`", " or ".join(f"`danlu {each}`" for each in family))
+    if kin := family(name.partition(" ")[0]):
+        return Invalid(f"no command `{name}`", " or ".join(f"`danlu {each.name}`" for each in kin))
     close = difflib.get_close_matches(name, BY_NAME, 1, 0.5)
     return Invalid(
         f"no command `{name}`", f"did you mean `danlu {close[0]}`?" if close else "`danlu --help` lists them"
     )
 
 
-def _begun_with(word: str) -> list[str]:
-    """The commands of two words that begin with this one."""
-    return [name for name in BY_NAME if name.startswith(f"{word} ")]
+def _render_family(word: str) -> str:
+    rows = [(f"{each.name} {each.words}".rstrip(), each.help) for each in family(word)]
+    width = max(len(name) for name, _ in rows)
+    lines = [f"  {name:<{width}}  {help}" for name, help in rows]
+    about = f"{FAMILIES[word][0].upper()}{FAMILIES[word][1:]}."
+    return "\n".join([about, "", *lines, "", f"`danlu {word} COMMAND --help` shows a command's options."])
 
 
 def _unknown_option(command: Command, word: str) -> Invalid:

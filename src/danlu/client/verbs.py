@@ -64,6 +64,7 @@ class Client(Wire):
         label: str = "",
         array: str = "",
         team: str = "",
+        queue: str = "",
         limit: int | None = None,
     ) -> Iterator[Job]:
         """Jobs, newest first; pages are asked for as the iteration goes on. `user="all"` is everybody."""
@@ -71,7 +72,7 @@ class Client(Wire):
         cursor, left = "", limit
         while left is None or left > 0:
             most = PAGE if left is None else min(left, PAGE)
-            filters = {"user": user, "name": name, "label": label, "array": array, "team": team}
+            filters = {"user": user, "name": name, "label": label, "array": array, "team": team, "queue": queue}
             page = self.page(states=states, limit=most, before=cursor, **filters)
             for data in page["items"][:most]:
                 yield Job(self, data)

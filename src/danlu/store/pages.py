@@ -47,6 +47,7 @@ class Shape:
     label: bool = False
     array: bool = False
     team: bool = False
+    queue: bool = False
 
     @staticmethod
     def of(wanted: JobFilter) -> "Shape":
@@ -58,6 +59,7 @@ class Shape:
             wanted.label is not None,
             bool(wanted.array_id),
             bool(wanted.team),
+            bool(wanted.queue),
         )
 
 
@@ -69,6 +71,7 @@ def page(connection: Connection, wanted: JobFilter, limit: int, before: int | No
         "name": rows.stored(wanted.name),
         "array": rows.stored(wanted.array_id),
         "team": rows.stored(wanted.team),
+        "queue": rows.stored(wanted.queue),
         "key": rows.indexed(key),
         "value": rows.indexed(value),
         "before": NEWEST if before is None else before,
@@ -99,7 +102,14 @@ def page_text(shape: Shape, dialect: Dialect) -> tuple[str, dict[str, Any]]:
 
 
 def _branches(shape: Shape) -> tuple[list[list[Pin]], list[ColumnElement[bool]]]:
-    """Which columns of an index to pin, once for each state if states are all there is, and what is left to check."""
+    """Which columns of an index to pin, and what is left to check. A queue has no index of its own: there are few, and
+    so those of one are soon found among all."""
+    branches, rest = _pinned(shape)
+    return branches, [*rest, *_checks(shape, [pin(jobs.c.queue, "queue")] * shape.queue, states=False)]
+
+
+def _pinned(shape: Shape) -> tuple[list[list[Pin]], list[ColumnElement[bool]]]:
+    """As `_branches`, but for the queue; a branch for each state if states are all there is."""
     name, team = pin(jobs.c.name, "name"), pin(jobs.c.team, "team")
     label = [pin(labels.c.key, "key"), pin(labels.c.value, "value")]
     owner, crew = [pin(jobs.c.user, "user")] * shape.user, [team] * shape.team
