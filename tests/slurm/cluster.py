@@ -1,0 +1,246 @@
+"""A private Slurm cluster, its good days and its bad ones."""
+
+import atexit
+import fcntl
+import os
+import secrets
+import shutil
+import signal
+import socket
+import subprocess
+from collections.abc import Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import IO
+
+from tests.slurm.accounting import Accounting
+from tests.slurm.cage import Cage, wait_until
+from tests.slurm.layout import CONTROLLER, Layout, Ports, render_gres_conf, render_hosts, render_slurm_conf
+from tests.slurm.releases import Release, slurm_release
+
+_BASE = Path("/tmp/danlu-slurm")
+_FIRST_PORT = 20100
+
+
+class SlurmCluster:
+    """Up when made; `close` ends and removes everything. So does the end of this process, even a hard one:
+    only a folder stays behind then, which the next cluster in its place removes."""
+
+    def __init__(self, release: Release, layout: Layout) -> None:
+        self.release, self.layout = release, layout
+        self._lock, self._folder, self._ports = _own_place()
+        self.folder = self._folder
+        self._write_files()
+        self._cage = Cage(self._folder / "hosts", self._folder / "log/cage.log")
+        self._accounting = Accounting(self._cage, release, self._folder, self._ports) if layout.accounting else None
+        try:
+            self._start_all()
+        except BaseException:
+            self.close()
+            raise
+        atexit.register(self.close)
+
+    @cached_property
+    def environment(self) -> Mapping[str, str]:
+        """What clients need, for `subprocess` or `monkeypatch.setenv`."""
+        found = self.release.search_path.split(":")
+        path = [*found, *(folder for folder in os.environ.get("PATH", "").split(":") if folder not in found)]
+        return {"SLURM_CONF": str(self._folder / "slurm.conf"), "PATH": ":".join(path)}
+
+    def call(
+        self, *command: str, stdin: str = "", user: str | None = None, seconds: float = 60
+    ) -> "subprocess.CompletedProcess[str]":
+        """One command of a client, whatever its end."""
+        return subprocess.run(
+            [self.release.program(command[0]), *command[1:]],
+            env={**os.environ, **self.environment},
+            input=stdin,
+            capture_output=True,
+            text=True,
+            user=user,
+            group=user,
+            extra_groups=[] if user else None,
+            cwd=self._folder / "jobs",
+            timeout=seconds,
+        )
+
+    def ask(self, *command: str, stdin: str = "", user: str | None = None) -> str:
+        """What a command printed, without the end of the last line; its failure is ours."""
+        done = self.call(*command, stdin=stdin, user=user)
+        assert done.returncode == 0, f"{' '.join(command)} ended with {done.returncode}: {done.stderr}"
+        return done.stdout.rstrip("\n")
+
+    def submit(self, script: str, *options: str, user: str | None = None) -> str:
+        """`submit("sleep 9", "--gres=gpu:1")`: the number of the job."""
+        return self.ask("sbatch", "--parsable", *options, stdin=f"#!/bin/sh\n{script}\n", user=user).split(";")[0]
+
+    def state(self, job: str) -> str:
+        return self.ask("squeue", "--noheader", "--states=all", f"--jobs={job}", "--format=%T")
+
+    def wait_for(self, job: str, state: str, seconds: float = 60) -> None:
+        wait_until(lambda: self.state(job) == state, f"job {job} is {state}", seconds)
+
+    # The controller
+
+    def start_controller(self) -> None:
+        """Up, and its old nodes are found again."""
+        # It would check that no other one answers there, and give up at once.
+        self._cage.run(CONTROLLER, self.release.program("slurmctld"), "-f", str(self._folder / "slurm.conf"))
+        wait_until(self.answers, "slurmctld answers")
+
+    def answers(self) -> bool:
+        return "UP" in self.call("scontrol", "ping").stdout
+
+    def stop_controller(self) -> None:
+        """In good order: what it knows is saved."""
+        self._cage.signal(signal.SIGTERM, *self._controllers())
+        wait_until(lambda: not self._controllers(), "slurmctld stops")
+
+    def kill_controller(self) -> None:
+        self._cage.signal(signal.SIGKILL, *self._controllers())
+
+    def hang_controller(self) -> None:
+        """It takes connections, and says nothing."""
+        self._cage.signal(signal.SIGSTOP, *self._controllers())
+
+    def continue_controller(self) -> None:
+        self._cage.signal(signal.SIGCONT, *self._controllers())
+
+    def _controllers(self) -> list[int]:
+        program = self.release.program("slurmctld")
+        return [pid for pid, command in self._cage.processes() if command.split()[0] == program]
+
+    # The nodes
+
+    def start_node(self, name: str) -> None:
+        step = self.release.program("slurmstepd")
+        conf = str(self._folder / "slurm.conf")
+        self._cage.run(name, self.release.program("slurmd"), "-d", step, "-f", conf, "-N", name)
+
+    def wait_for_node(self, name: str, *states: str, seconds: float = 60) -> None:
+        """`states` as the long form of sinfo has them: `idle`, `mixed`, `allocated`, `down*`."""
+        wait_until(lambda: self.node_state(name) in states, f"node {name} is {' or '.join(states)}", seconds)
+
+    def node_state(self, name: str) -> str:
+        return self.ask("sinfo", "--noheader", f"--nodes={name}", "--partition=gpu", "--format=%T")
+
+    def kill_node_daemon(self, name: str) -> None:
+        """slurmd is gone; the jobs there run on."""
+        self._cage.signal(signal.SIGKILL, *self._node_daemons(name))
+
+    def stop_node_daemon(self, name: str) -> None:
+        # It may ignore a polite request for long when it has no controller.
+        self._cage.signal(signal.SIGTERM, *self._node_daemons(name))
+        wait_until(lambda: not self._node_daemons(name), f"slurmd of {name} stops")
+
+    def cut_power(self, name: str) -> None:
+        """Everything on the node is gone at once, jobs too."""
+        self._cage.signal(signal.SIGKILL, *self._cage.pids_on(name))
+
+    def _node_daemons(self, name: str) -> list[int]:
+        program = self.release.program("slurmd")
+        return [
+            pid
+            for pid, command in self._cage.processes()
+            if command.split()[0] == program and command.split()[-2:] == ["-N", name]
+        ]
+
+    @property
+    def accounting(self) -> Accounting:
+        assert self._accounting, "this cluster has no accounting"
+        return self._accounting
+
+    def forget_jobs(self) -> None:
+        """No job waits or runs any more, and all nodes are as new: for the next test on the same cluster."""
+        self.call("scancel", "--state=PENDING", "--full", user=None)
+        jobs = self.ask("squeue", "--noheader", "--format=%A").split()
+        if jobs:
+            self.call("scancel", "--signal=KILL", "--full", *sorted(set(jobs)))
+            self.call("scancel", *sorted(set(jobs)))
+        for name in self.layout.names:
+            if not self._node_daemons(name):
+                self.start_node(name)
+        wait_until(lambda: not self.ask("squeue", "--noheader"), "all jobs are gone")
+        for name in self.layout.names:
+            self.wait_for_node(name, "idle")
+
+    def close(self) -> None:
+        """Twice is fine."""
+        atexit.unregister(self.close)
+        self._cage.end()
+        shutil.rmtree(self._folder, ignore_errors=True)
+        self._lock.close()
+
+    def _start_all(self) -> None:
+        munge = self._folder / "munge"
+        options = {"key-file": "key", "socket": "socket", "pid-file": "pid", "log-file": "log", "seed-file": "seed"}
+        self._cage.run(
+            CONTROLLER, "munged", *(f"--{key}={munge / name}" for key, name in options.items()), user="munge"
+        )
+        if self._accounting:
+            self._accounting.start()
+        self.start_controller()
+        for name in self.layout.names:
+            self.start_node(name)
+        for name in self.layout.names:
+            self.wait_for_node(name, "idle")
+
+    def _write_files(self) -> None:
+        folder = self._folder
+        owners = {"munge": "munge", "state": "slurm", "run": "slurm", "log": "slurm", "dev": "root", "spool": "root"}
+        for name, owner in owners.items():
+            (folder / name).mkdir(mode=0o755)
+            shutil.chown(folder / name, owner, owner)
+        (folder / "jobs").mkdir()
+        (folder / "jobs").chmod(0o1777)
+        for name in self.layout.names:
+            (folder / "spool" / name).mkdir()
+        key = folder / "munge/key"
+        key.touch(mode=0o400)
+        key.write_bytes(secrets.token_bytes(1024))
+        shutil.chown(key, "munge", "munge")
+        for card in range(self.layout.cards):
+            # Slurm wants a device, and looks no further.
+            os.mknod(folder / f"dev/nvidia{card}", 0o666 | 0o020000, os.makedev(195, card))
+        at = str(folder)
+        (folder / "hosts").write_text(render_hosts(self.layout))
+        (folder / "slurm.conf").write_text(render_slurm_conf(self.layout, at, self._ports, self.release.plugins))
+        (folder / "gres.conf").write_text(render_gres_conf(self.layout, at))
+        (folder / "cgroup.conf").write_text("CgroupPlugin=cgroup/v1\n")
+
+
+def _own_place() -> tuple[IO[str], Path, Ports]:
+    """A lock that ends with this process, an empty folder, and free ports, all three of the same number."""
+    _BASE.mkdir(mode=0o755, exist_ok=True)
+    assert _BASE.stat().st_uid == os.getuid(), f"{_BASE} belongs to somebody else"
+    for number in range(100):
+        lock = (_BASE / f"{number}.lock").open("w")
+        ports = Ports(_FIRST_PORT + 20 * number)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            lock.close()
+            continue
+        if not all(_is_free(ports.first + offset) for offset in range(ports.count)):
+            lock.close()
+            continue
+        folder = _BASE / str(number)
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(mode=0o755)
+        return lock, folder, ports
+    raise AssertionError(f"a hundred clusters run in {_BASE}")
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as tried:
+        tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            tried.bind(("", port))
+        except OSError:
+            return False
+    return True
+
+
+def slurm_cluster(version: str, layout: Layout | None = None) -> SlurmCluster:
+    """A new cluster, or a loud skip; with CI set, what is missing is a failure."""
+    return SlurmCluster(slurm_release(version), layout or Layout())
