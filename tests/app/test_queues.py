@@ -1,6 +1,7 @@
 """Queues and teams through the REST door: what is chosen, filled in, refused, and shown."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -101,6 +102,48 @@ def test_the_defaults_of_a_queue_are_filled_in(tmp_path: Path) -> None:
         assert (job["priority"], job["time_limit_s"]) == (9, 3600)
         clone = (await client.post(f"/jobs/{job['id']}/clone", json={"priority": 2})).json()["jobs"][0]
         assert (clone["queue"], clone["priority"], clone["time_limit_s"]) == ("train", 2, 3600)
+
+    on_rig(scenario, tmp_path, nodes=NODES, queues=queues(DEV, TRAIN))
+
+
+def test_a_clone_takes_no_defaults_of_its_old_queue_along(tmp_path: Path) -> None:
+    async def scenario(rig: Rig) -> None:
+        client = rig.client(ADMIN)
+
+        async def moved(**asked: Any) -> tuple[int, int]:
+            job = await accepted(client, gpus=1, **asked)
+            answer = await client.post(f"/jobs/{job['id']}/clone", json={"queue": "dev"})
+            clone = answer.json()["jobs"][0]
+            assert clone["queue"] == "dev"
+            return clone["priority"], clone["time_limit_s"]
+
+        assert await moved() == (5, 12 * 3600)
+        assert await moved(priority=2, time="1h") == (2, 3600)
+
+    on_rig(scenario, tmp_path, nodes=NODES, queues=queues(DEV, TRAIN))
+
+
+def test_another_queue_is_named_if_it_takes_the_job_with_its_own_defaults(tmp_path: Path) -> None:
+    async def scenario(rig: Rig) -> None:
+        refused = await ask(rig.client(ADMIN), gpus=1, interactive=True)
+        assert problem(refused)[3] == "use `--queue dev`"
+
+    train = replace(TRAIN, default_time=timedelta(days=2))  # longer than dev lets anything run
+    on_rig(scenario, tmp_path, nodes=NODES, queues=queues(DEV, train))
+
+
+def test_jobs_of_one_queue_are_listed(tmp_path: Path) -> None:
+    async def scenario(rig: Rig) -> None:
+        client = rig.client(ADMIN)
+        for queue in ("dev", "train", "dev"):
+            await accepted(client, queue=queue)
+        for query, count in (
+            ("queue=dev", 2),
+            ("queue=dev&state=active", 2),
+            ("queue=train&user=me", 1),
+            ("queue=x", 0),
+        ):
+            assert len((await client.get(f"/jobs?{query}")).json()["items"]) == count, query
 
     on_rig(scenario, tmp_path, nodes=NODES, queues=queues(DEV, TRAIN))
 

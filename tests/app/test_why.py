@@ -133,6 +133,8 @@ def test_who_waits_for_a_quota_sees_who_fills_it_and_how_to_borrow(tmp_path: Pat
         await rig.state(wang, mates, "RUNNING")
         other = await submitted(dean, gpus=1, time="2h")
         await rig.state(dean, other, "RUNNING")
+        borrower = await submitted(wang, gpus=1, team="nlp", preemptible=True)
+        await rig.state(wang, borrower, "RUNNING")  # beyond the quota, and so in nobody's way
         waiting = await submitted(li, gpus=1)
         why = (await li.get(f"/jobs/{waiting}/why")).json()
         assert why["reason"]["code"] == "quota"
@@ -145,7 +147,7 @@ def test_who_waits_for_a_quota_sees_who_fills_it_and_how_to_borrow(tmp_path: Pat
         clone = (await li.post(f"/jobs/{waiting}/clone", json=why["alternatives"][0]["changes"])).json()["id"]
         await rig.state(li, clone, "RUNNING")
 
-    on_rig(scenario, tmp_path)
+    on_rig(scenario, tmp_path, nodes=[node(gpus=3)])
 
 
 def test_another_team_is_offered_to_who_is_in_it(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from danlu.actions.alternatives import (
     MAX_TRIALS,
     Alternative,
     Choices,
+    Defaults,
     find_alternatives,
     render_options,
     short_model,
@@ -73,7 +74,7 @@ def test_another_queue() -> None:
     queues = {"one": Queue("one", frozenset({"a"})), "two": Queue("two", frozenset({"b"}))}
     seen = replace(seen, queues=queues)
     entry = replace(waiting(gpus=1), queue="one")
-    assert found(seen, entry, queues=["two"])["--queue two"].seat.node == "b"
+    assert found(seen, entry, queues={"two": Defaults(5, None)})["--queue two"].seat.node == "b"
     assert "--queue two" not in found(seen, entry)
 
 

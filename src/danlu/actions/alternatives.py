@@ -1,7 +1,7 @@
 """What would start now instead: small changes of an ask, each tried with the same `plan()` on the same snapshot."""
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any
 
@@ -21,10 +21,18 @@ NO_HELP = frozenset({"dependency", "array_limit", "disabled"})
 
 
 @dataclass(frozen=True, slots=True)
+class Defaults:
+    """What a job gets in a queue, if it names nothing else."""
+
+    priority: int
+    time_limit: timedelta | None
+
+
+@dataclass(frozen=True, slots=True)
 class Choices:
     """What else the person may name; plan() knows of no rights."""
 
-    queues: Sequence[str] = ()
+    queues: Mapping[str, Defaults] = field(default_factory=dict)
     teams: Sequence[str] = ()
 
 
@@ -155,10 +163,12 @@ def _other_teams(trials: _Trials, choices: Choices) -> Iterator[Alternative]:
 
 
 def _other_queues(trials: _Trials, choices: Choices) -> Iterator[Alternative]:
-    for queue in choices.queues[:MAX_OF_A_KIND]:
-        seat = trials.seat(queue=queue)
+    for queue, given in list(choices.queues.items())[:MAX_OF_A_KIND]:
+        seat = trials.seat(queue=queue, priority=given.priority, time_limit=given.time_limit)
         if seat is not None:
-            yield Alternative({"queue": queue}, f"in the queue {queue}", seat)
+            limit = given.time_limit
+            time = f", for at most {render_time(limit)}" if limit and limit != trials.entry.time_limit else ""
+            yield Alternative({"queue": queue}, f"in the queue {queue}{time}", seat)
 
 
 def _other_models(trials: _Trials, _: Choices) -> Iterator[Alternative]:

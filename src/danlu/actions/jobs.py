@@ -14,7 +14,7 @@ from danlu.actions.queues import check_queue, choose_queue, choose_team, default
 from danlu.actions.refs import resolve, resolve_id
 from danlu.actions.wishes import Wish, changed_wish, spec_of, wish_of
 from danlu.domain.account import Actor, demand
-from danlu.domain.job import Dependency, Job, JobId, JobSpec, JobState, Reason
+from danlu.domain.job import DEFAULT_PRIORITY, Dependency, Job, JobId, JobSpec, JobState, Reason
 from danlu.domain.queue import Queue
 from danlu.domain.resources import Node
 from danlu.domain.written import ArrayAsk, parse_dependency
@@ -80,16 +80,35 @@ def accept(rules: Rules, actor: Actor, wish: Wish) -> tuple[JobSpec, ArrayAsk | 
     team = choose_team(actor, wish.team, queue)
     if queue is not None or team:
         wish = replace(wish, queue=queue.name if queue else "", team=team)
-    spec, array = spec_of(
-        wish,
-        default_time=default_time(queue, rules.default_time),
-        default_priority=queue.default_priority if queue else None,
-    )
+
+    def spec_in(queue: Queue | None) -> tuple[JobSpec, ArrayAsk | None]:
+        time_limit, priority = _defaults(rules, queue)
+        return spec_of(wish, default_time=time_limit, default_priority=priority)
+
+    spec, array = spec_in(queue)
     if queue is not None:
-        check_queue(rules.queues, queue, rules.nodes, actor, spec)
+        check_queue(rules.queues, queue, rules.nodes, actor, spec, lambda other: spec_in(other)[0])
     elif (never := fits_ever(rules.nodes, spec.ask)) is not None:
         raise TooBig(never.text, "see what there is: `danlu nodes`")
     return spec, array
+
+
+def _defaults(rules: Rules, queue: Queue | None) -> tuple[timedelta | None, int]:
+    """The time limit and the priority of jobs that name none."""
+    priority = queue.default_priority if queue else None
+    return default_time(queue, rules.default_time), priority or DEFAULT_PRIORITY
+
+
+def changed(rules: Rules, spec: JobSpec, wish: Wish, changes: Mapping[str, Any]) -> Wish:
+    """The wish that once was this spec, with other options. What it only had from its queue it gets anew from
+    another one."""
+    if changes.get("queue", spec.queue) != spec.queue:
+        time_limit, priority = _defaults(rules, rules.queues.get(spec.queue))
+        if spec.time_limit == time_limit:
+            wish = replace(wish, time="")
+        if spec.priority == priority:
+            wish = replace(wish, priority="")
+    return changed_wish(wish, changes)
 
 
 async def clone(
@@ -111,7 +130,7 @@ async def clone(
         wish = replace(wish, team="")  # it becomes a job of the actor's, in a team of the actor's
     if job.array_index is not None and ref != job.array_id:
         wish = replace(wish, array=str(job.array_index))
-    wish = changed_wish(wish, changes)
+    wish = changed(rules, job.spec, wish, changes)
     return await submit(book, rules, shelf, actor, wish, key=key, now=now)
 
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from danlu.domain.job import Job, Reason
+from danlu.domain.job import Job, JobSpec, Reason
 from danlu.domain.ledger import Charge
 from danlu.domain.queue import Queue
 from danlu.domain.quota import team_key, user_key
@@ -105,20 +105,35 @@ class Outlook:
         blocked = _blocked(live, group) if group.blocked else None
         if person is not None and not person.is_enabled:
             blocked = Reason("disabled", f"the account of {person.name} is disabled")
-        return Waiting(
-            key=group.key,
-            ask=group.ask,
-            seq=group.seq,
-            priority=group.priority,
-            time_limit=group.time_limit,
-            count=group.count,
-            may_start=group.free if at_once is None else min(group.free, at_once - group.running + freed),
-            blocked=blocked,
-            user=group.user,
-            team=spec.team,
-            queue=spec.queue,
-            is_preemptible=spec.is_preemptible,
-        )
+        may_start = group.free if at_once is None else min(group.free, at_once - group.running + freed)
+        return entry_of(spec, group.key, group.user, group.seq, count=group.count, may_start=may_start, blocked=blocked)
+
+
+def entry_of(
+    spec: JobSpec,
+    key: str,
+    user: str,
+    seq: int,
+    *,
+    count: int = 1,
+    may_start: int = 1,
+    blocked: Reason | None = None,
+) -> Waiting:
+    """Somebody's jobs of this spec, as they wait."""
+    return Waiting(
+        key=key,
+        ask=spec.ask,
+        seq=seq,
+        priority=spec.priority,
+        time_limit=spec.time_limit,
+        count=count,
+        may_start=may_start,
+        blocked=blocked,
+        user=user,
+        team=spec.team,
+        queue=spec.queue,
+        is_preemptible=spec.is_preemptible,
+    )
 
 
 def holding_of(job: Job, now: datetime, grace: timedelta = timedelta(0)) -> Holding:

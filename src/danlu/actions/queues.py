@@ -1,7 +1,7 @@
 """The rules of queues: which one a job is for, whether its owner may use it, and what it gives one job."""
 
 import difflib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 
@@ -102,16 +102,25 @@ def default_time(queue: Queue | None, otherwise: timedelta | None) -> timedelta 
     return min(otherwise, queue.max_time) if otherwise else queue.max_time
 
 
-def check_queue(queues: Queues, queue: Queue, nodes: Sequence[Node], actor: Actor, spec: JobSpec) -> None:
-    """Refuse what this queue does not give one job, with what would work."""
+def check_queue(
+    queues: Queues,
+    queue: Queue,
+    nodes: Sequence[Node],
+    actor: Actor,
+    spec: JobSpec,
+    spec_in: Callable[[Queue], JobSpec],
+) -> None:
+    """Refuse what this queue does not give one job, with what would work; `spec_in` is the same job in another queue,
+    with the defaults of that one."""
+
+    def takes(other: Queue) -> bool:
+        moved = spec_in(other)
+        return not any(limits_over(other, moved)) and fits_ever(nodes, moved.ask, other) is None
+
     limits = list(limits_over(queue, spec))
     if not limits and (never := fits_ever(nodes, spec.ask, queue)) is None:
         return
-    others = [
-        other
-        for other in open_queues(queues, actor)
-        if other is not queue and not any(limits_over(other, spec)) and fits_ever(nodes, spec.ask, other) is None
-    ]
+    others = [other for other in open_queues(queues, actor) if other is not queue and takes(other)]
     elsewhere = _instead(others)
     if not limits:
         assert never is not None

@@ -12,21 +12,22 @@ from danlu.domain.account import Actor, demand
 from danlu.domain.job import Job
 from danlu.domain.quota import Quota, parse_holder, parse_quota, render_quota, team_key, user_key
 from danlu.errors import Invalid, NotFound
+from danlu.scheduler.accounts import NOTHING, add_up, amounts_of_ask, amounts_of_run
 from danlu.scheduler.admission import hours_since
 from danlu.scheduler.snapshot import Holding, Snapshot, Waiting
 from danlu.store.people import Limit
 from danlu.store.roster import Roster
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Amounts:
     """So much of each thing that a quota limits; shards are a part of a card in `gpus` too."""
 
-    gpus: float = 0.0
-    shards: int = 0
-    cpus: int = 0
-    memory_mib: int = 0
-    jobs: int = 0
+    gpus: float
+    shards: int
+    cpus: int
+    memory_mib: int
+    jobs: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,11 +79,12 @@ def _checked(roster: Roster, actor: Actor, holder: str) -> str:
     kind, name = parse_holder(holder)
     if kind == "team":
         # That a leader gives the own team more is what a quota is to prevent.
-        demand(actor, "quota.set", "", f"the quota of team {name}")
+        demand(actor, "quota.set", "", f"the quota of team {name}", ask="an administrator")
     else:
         teams: Sequence[str] = [one.team for one in roster.memberships(name)]
         for team in teams or [""]:
-            demand(actor, "quota.set", "", f"the quota of {name}", teams=(team,) if team else ())
+            whom = "an administrator, or who leads every team of theirs"
+            demand(actor, "quota.set", "", f"the quota of {name}", teams=(team,) if team else (), ask=whom)
     return find_holder(roster, holder)
 
 
@@ -136,29 +138,19 @@ def standings(
 
 
 class _Book:
-    """What is written down for one holder while all that is active is looked at once."""
+    """What is written down for one holder while all that is active is looked at once, counted as the scheduler does."""
 
     def __init__(self) -> None:
-        self.held, self.waiting = Amounts(), Amounts()
+        self.held, self.waiting = list(NOTHING), list(NOTHING)
         self.runs: list[Job] = []
         self.holding: list[Holding] = []
 
     def hold(self, one: Holding, shards_per_gpu: int) -> None:
         self.holding.append(one)
-        self.held.jobs += 1
-        for seat in (one.seat, *one.more):
-            self.held.gpus += len(seat.gpus) + seat.shards / shards_per_gpu
-            self.held.shards += seat.shards
-            self.held.cpus += seat.cpus
-            self.held.memory_mib += seat.memory_mib
+        add_up(self.held, amounts_of_run(one, shards_per_gpu))
 
     def wait(self, one: Waiting, shards_per_gpu: int) -> None:
-        ask, times = one.ask, one.count * one.ask.nodes
-        self.waiting.jobs += one.count
-        self.waiting.gpus += times * (ask.gpus + ask.shards / shards_per_gpu)
-        self.waiting.shards += times * ask.shards
-        self.waiting.cpus += times * ask.cpus
-        self.waiting.memory_mib += times * ask.memory_mib
+        add_up(self.waiting, [one.count * amount for amount in amounts_of_ask(one.ask, shards_per_gpu)])
 
 
 def _of(books: Mapping[str, _Book], one: Holding | Waiting) -> Iterator[_Book]:
@@ -169,8 +161,14 @@ def _of(books: Mapping[str, _Book], one: Holding | Waiting) -> Iterator[_Book]:
 
 def _standing(key: str, quota: Quota | None, book: _Book, snapshot: Snapshot) -> Standing:
     holders = tuple(sorted((holder_of(job, snapshot.now) for job in book.runs), key=by_end))
+    held, waiting = _named(book.held, snapshot.shards_per_gpu), _named(book.waiting, snapshot.shards_per_gpu)
     if quota is None:
-        return Standing(key, None, book.held, book.waiting, None, None, holders)
+        return Standing(key, None, held, waiting, None, None, holders)
     since = quota.period.start(snapshot.now)
     spent = snapshot.spent.get(key, 0.0) + sum(hours_since(one, since, snapshot) for one in book.holding)
-    return Standing(key, quota, book.held, book.waiting, spent, since, holders)
+    return Standing(key, quota, held, waiting, spent, since, holders)
+
+
+def _named(amounts: Sequence[int], shards_per_gpu: int) -> Amounts:
+    cards, shards, cpus, memory_mib, jobs = amounts
+    return Amounts(cards / shards_per_gpu, shards, cpus, memory_mib, jobs)

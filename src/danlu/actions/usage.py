@@ -4,6 +4,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
+from danlu.actions.teams import find_team
+from danlu.actions.users import find_person
 from danlu.domain.account import Actor, demand
 from danlu.domain.job import Job
 from danlu.domain.ledger import gpu_hours
@@ -91,6 +93,8 @@ async def usage(
             name = _NAMES[by](use)
             lines.setdefault(name, Line(name)).add(use, count)
             total.add(use, count)
+    if not lines:
+        _find(roster, actor, user, team)
     ordered = sorted(lines.values(), key=lambda line: (-line.gpu_hours, -line.cpu_hours, line.name))
     return Usage(begin, end, by, tuple(ordered), total)
 
@@ -102,6 +106,15 @@ def _demand(roster: Roster, actor: Actor, user: str, team: str) -> None:
     if user:
         teams = [one.team for one in roster.memberships(user)]
         demand(actor, "usage.show", user, f"the usage of {user[:40]}", teams=teams)
+
+
+def _find(roster: Roster, actor: Actor, user: str, team: str) -> None:
+    """Nothing was used: perhaps by somebody whom there is not. Who has no account may have used something all the
+    same, and so may a team that is gone."""
+    if user and user != actor.name:
+        find_person(roster, user)
+    if team:
+        find_team(roster, team)
 
 
 def _use_of(job: Job, since: datetime, now: datetime, shards_per_gpu: int) -> Use:

@@ -95,6 +95,7 @@ def _is_wanted(job: Job, wanted: JobFilter) -> bool:
         and wanted.name in ("", job.spec.name)
         and wanted.array_id in ("", job.array_id)
         and wanted.team in ("", job.spec.team)
+        and wanted.queue in ("", job.spec.queue)
         and (wanted.label is None or wanted.label in job.spec.labels)
     )
 

@@ -1,20 +1,20 @@
 """Why a job waits: what blocks it, who holds what until when, and what would start now instead."""
 
 import asyncio
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from danlu.actions.alternatives import NO_HELP, Alternative, Choices, find_alternatives
-from danlu.actions.jobs import Rules, accept
-from danlu.actions.planning import Outlook
+from danlu.actions.alternatives import NO_HELP, Alternative, Choices, Defaults, find_alternatives
+from danlu.actions.jobs import Rules, accept, changed
+from danlu.actions.planning import Outlook, entry_of
 from danlu.actions.queues import nodes_in
 from danlu.actions.refs import resolve_one
 from danlu.actions.views import Holder, by_end, holder_of
-from danlu.actions.wishes import changed_wish, wish_of
+from danlu.actions.wishes import wish_of
 from danlu.domain.account import Actor, Membership, demand
 from danlu.domain.job import Job, JobSpec, JobState, Reason
-from danlu.domain.quota import team_key, user_key
+from danlu.domain.quota import Quota, team_key, user_key
 from danlu.domain.resources import Ask, Node, Seat, model_fits
 from danlu.errors import DanluError
 from danlu.scheduler.guess import with_guess
@@ -65,17 +65,7 @@ async def why(
 
 async def dry_run(book: Book, outlook: Outlook, rules: Rules, actor: Actor, spec: JobSpec, *, now: datetime) -> DryRun:
     """What would become of a job if it were submitted now. Nothing is remembered."""
-    entry = Waiting(
-        key="this job",
-        ask=spec.ask,
-        seq=2**62,
-        priority=spec.priority,
-        time_limit=spec.time_limit,
-        user=actor.name,
-        team=spec.team,
-        queue=spec.queue,
-        is_preemptible=spec.is_preemptible,
-    )
+    entry = entry_of(spec, "this job", actor.name, 2**62)
     snapshot, choices = outlook.snapshot(book.live, rules.nodes, now), choices_of(rules, actor, spec)
 
     def think() -> DryRun:
@@ -92,15 +82,18 @@ def choices_of(rules: Rules, owner: Actor, spec: JobSpec) -> Choices:
     """The other queues and teams with which the owner's submit would be accepted."""
     wish = replace(wish_of(spec), array="")
 
-    def is_accepted(**changes: str) -> bool:
+    def accepted(**changes: str) -> JobSpec | None:
         try:
-            accept(rules, owner, changed_wish(wish, changes))
+            return accept(rules, owner, changed(rules, spec, wish, changes))[0]
         except DanluError:
-            return False
-        return True
+            return None
 
-    queues = [name for name in rules.queues if name != spec.queue and is_accepted(queue=name)]
-    teams = [one.team for one in owner.teams if one.team != spec.team and is_accepted(team=one.team)]
+    queues = {
+        name: Defaults(found.priority, found.time_limit)
+        for name in rules.queues
+        if name != spec.queue and (found := accepted(queue=name))
+    }
+    teams = [one.team for one in owner.teams if one.team != spec.team and accepted(team=one.team)]
     return Choices(queues, teams)
 
 
@@ -121,12 +114,15 @@ def _less(snapshot: Snapshot, entry: Waiting) -> Snapshot:
     return replace(snapshot, waiting=(*others, *(rest if entry.count > 1 else ())))
 
 
-def _is_in_the_way(held: Job, waiting: Job, reason: Reason, rules: Rules, limited: Collection[str]) -> bool:
+def _is_in_the_way(held: Job, waiting: Job, reason: Reason, rules: Rules, quotas: Mapping[str, Quota]) -> bool:
     """Does it hold what the other waits for: something of its quota, or of its kind in its queue?"""
     if reason.code in NO_HELP:
         return False
     if reason.code == "quota":
-        return any(key in limited for key in {*_keys(held)} & {*_keys(waiting)})
+        # What borrows takes no quota from who does not.
+        yields = held.spec.is_preemptible and not waiting.spec.is_preemptible
+        shared = {*_keys(held)} & {*_keys(waiting)}
+        return any(key in quotas and not (yields and quotas[key].borrow) for key in shared)
     queue = rules.queues.get(waiting.spec.queue)
     return _holds_such(held.seat, waiting.spec.ask, nodes_in(queue, rules.nodes) if queue else rules.nodes)
 

@@ -101,6 +101,7 @@ async def list_jobs(
     label: str = "",
     array: str = "",
     team: str = "",
+    queue: str = "",
     limit: int = 50,
     before: int | None = None,
     collapse: bool = False,
@@ -115,6 +116,7 @@ async def list_jobs(
         label=(key, value) if label else None,
         array_id=array,
         team=team,
+        queue=queue,
     )
     if collapse:
         lines, cursor = await views.list_lines(desk.book, actor, wanted, limit=max(1, limit), before=before)

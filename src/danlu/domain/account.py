@@ -191,15 +191,17 @@ def may(actor: Actor, verb: str, owner: str, teams: Collection[str] = ()) -> boo
     return actor.is_admin or ANYBODY in rights or not rights.isdisjoint(kinds_of(actor, owner, teams))
 
 
-def demand(actor: Actor, verb: str, owner: str, what: str, *, teams: Collection[str] = ()) -> None:
-    """Refuse with a sentence unless the actor may."""
+def demand(actor: Actor, verb: str, owner: str, what: str, *, teams: Collection[str] = (), ask: str = "") -> None:
+    """Refuse with a sentence unless the actor may; the hint says whom to `ask`, which the table knows too."""
     if may(actor, verb, owner, teams):
         return
+    # Which team it is, nobody learns this way.
+    others = "a leader of the team or an administrator" if LEADER in RIGHTS[verb] else "an administrator"
     if not owner:
-        raise Forbidden(f"{actor.name} may not do this with {what}", "ask an administrator")
+        raise Forbidden(f"{actor.name} may not do this with {what}", f"ask {ask or others}")
     raise Forbidden(
         f"{what} belongs to {owner}; {actor.name} may not do this",
-        "ask its owner or an administrator",
+        f"ask {ask or ('its owner or an administrator' if OWNER in RIGHTS[verb] else others)}",
     )
 
 

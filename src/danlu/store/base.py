@@ -20,6 +20,7 @@ class JobFilter:
     label: tuple[str, str] | None = None
     array_id: str = ""
     team: str = ""
+    queue: str = ""
 
 
 @dataclass(frozen=True, slots=True)
