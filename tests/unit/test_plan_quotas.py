@@ -182,6 +182,19 @@ class TestNotPassedForEver:
         assert started(made) == ["a"]
 
 
+    def test_what_can_never_run_keeps_nothing_either(self) -> None:
+        at = snapshot(
+            EIGHT,
+            holding("h", gpus=range(4), team="nlp"),
+            waiting("wrong", gpus=8, gpu_model="H100", team="nlp", seq=1),
+            waiting("a", gpus=2, team="nlp", seq=2),
+            quotas={"team:nlp": Quota(gpus=8)},
+        )
+        made = plan(at)
+        assert started(made) == ["a"]
+        assert made.waits["wrong"].reason.code == "never_fits"
+
+
 class TestBorrowing:
     def test_only_what_is_preemptible_goes_beyond_the_quota(self) -> None:
         quotas = {"team:nlp": Quota(gpus=2, borrow=True)}

@@ -249,6 +249,9 @@ class Admission:
             if all(account.held[kind] <= limit for kind, limit in account.limits):
                 continue
             total = list(account.firm)
+            for spell in account.begun:  # what this plan starts takes nothing back yet
+                if spell.is_firm:
+                    total = [amount - less for amount, less in zip(total, spell.amounts, strict=True)]
             stays = [held for held in account.runs if held.is_preemptible and not held.is_stopping]
             for held in sorted(stays, key=self.age_of):
                 amounts = amounts_of_run(held, self.shards_per_gpu)

@@ -36,8 +36,7 @@ class Book:
 
     def note(self, waiting: Waiting) -> bool:
         """Remember to promise a seat, if promises are left and it could ever have one."""
-        scope = self._fleet.scope(waiting.queue)
-        if scope is None or not self._fleet.capacity(scope).fits(waiting.ask):
+        if not self._fleet.fits_ever(waiting):
             return False
         if waiting.ask.nodes > 1:
             if not self._wide:

@@ -75,13 +75,21 @@ class Explainer:
             reason = self._reasons[key] = self._find_why(waiting)
         return reason
 
-    def _find_why(self, waiting: Waiting) -> Reason:
-        ask = waiting.ask
+    def hopeless(self, waiting: Waiting) -> Reason | None:
+        """Why it could not run even if it were alone, if so."""
         scope = self._fleet.scope(waiting.queue)
         if scope is None:
             return Reason("no_queue", f"there is no queue {waiting.queue} (any more)")
-        if not self._fleet.capacity(scope).fits(ask):
-            return self._capacity(scope).refusal(ask) or CLOSED
+        if self._fleet.capacity(scope).fits(waiting.ask):
+            return None
+        return self._capacity(scope).refusal(waiting.ask) or CLOSED
+
+    def _find_why(self, waiting: Waiting) -> Reason:
+        ask = waiting.ask
+        scope = self._fleet.scope(waiting.queue)
+        hopeless = self.hopeless(waiting)
+        if scope is None or hopeless:
+            return hopeless or CLOSED
         key = (waiting.queue, ask.gpus, ask.shards, ask.gpu_model)
         supply = self._supplies.get(key)
         if supply is None:

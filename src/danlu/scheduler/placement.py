@@ -7,7 +7,7 @@ from danlu.domain.resources import Ask, Seat
 from danlu.scheduler.capacity import Capacity, Cards, cards_of, fitting_models, models_in
 from danlu.scheduler.free import FAR, NO_CARDS, FreeNode, Taken, Want
 from danlu.scheduler.scope import Regions, Scope
-from danlu.scheduler.snapshot import Holding, Snapshot
+from danlu.scheduler.snapshot import Holding, Snapshot, Waiting
 
 SOON = 1.0  # a run past its limit, or asked to give its seat back, is expected to end in a second
 _NO_CARDS_AT_ALL = -1
@@ -67,6 +67,11 @@ class Fleet:
             cards = {name: node.cards for name, node in self.nodes.items()}
             capacity = self._capacities[scope.name] = Capacity(nodes, scope.queue, cards)
         return capacity
+
+    def fits_ever(self, waiting: Waiting) -> bool:
+        """Could it run if it were alone?"""
+        scope = self.scope(waiting.queue)
+        return scope is not None and self.capacity(scope).fits(waiting.ask)
 
     def want(self, ask: Ask, limit: float, scope: Scope) -> Want:
         return Want(ask, fitting_models(scope.models, ask.gpu_model), limit, scope.regions)

@@ -173,7 +173,7 @@ class Pass:
         elif self.admission is not None:
             self.left.entries[rest.key] = rest
             self.left.over.add(rest.key)
-            if self.admission.first_over is not None:
+            if self.admission.first_over is not None and self.fleet.fits_ever(rest):
                 self.admission.refuse(rest, until)
 
 

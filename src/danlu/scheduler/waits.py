@@ -65,7 +65,7 @@ class Waits(Mapping[str, Wait]):
             return Wait(waiting.blocked, place)
         if waiting.may_start <= 0 or key in left.limited:
             return Wait(ARRAY_LIMIT, place)
-        if admission and key in left.over:
+        if admission and key in left.over and not self._explainer.hopeless(waiting):
             return Wait(why_over(admission, waiting), place, admission.estimate(waiting))
         reason = _reclaiming(left.reclaiming[key]) if key in left.reclaiming else self._explainer.why(waiting)
         if reason.code in _HOPELESS:
