@@ -405,6 +405,26 @@ def test_where_a_leaders_word_is_enough_it_opens(tmp_path: Path) -> None:
     on_rig(scenario, tmp_path)
 
 
+def test_who_asked_learns_by_a_login_how_it_stands(tmp_path: Path) -> None:
+    async def scenario(rig: Rig) -> None:
+        await team_with(rig, "nlp", "zhao")
+        body = {"user": "new", "team": "nlp", "password": PASSWORD}
+        asked = (await rig.client().post("/requests", json=body)).json()
+
+        async def told(password: str = PASSWORD) -> tuple[int, str]:
+            return problem(await rig.client().post("/login", json={"user": "new", "password": password}))
+
+        for _ in range(7):  # a right password is no try too many
+            assert await told() == (403, "your request for the account `new` waits for a leader of nlp")
+        assert await told("wrong-one") == (401, "the name or the password is wrong")
+        await (await come(rig, "zhao")).post(f"/requests/{asked['id']}/approve")
+        assert await told() == (403, "your account `new` is approved by zhao and not open yet")
+        await rig.client(0).post(f"/requests/{asked['id']}/open")
+        await login(rig, "new")
+
+    on_rig(scenario, tmp_path)
+
+
 def test_a_refused_request_stays_refused_and_its_name_is_free_again(tmp_path: Path) -> None:
     async def scenario(rig: Rig) -> None:
         await team_with(rig, "nlp", "zhao")

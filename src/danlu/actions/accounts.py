@@ -7,6 +7,7 @@ from datetime import datetime
 from danlu.actions import passwords, tokens
 from danlu.actions.audit import entry
 from danlu.actions.office import FullStore, Office
+from danlu.actions.requests import not_open, undecided_of
 from danlu.actions.users import check_new_name, find_person, refuse_disabled
 from danlu.domain.account import Actor, Person, Role, check_name, demand
 from danlu.errors import Forbidden, Refused, Unauthorized
@@ -20,11 +21,19 @@ async def login(
 ) -> tuple[Person, Token, str]:
     """A token for who knows the password. Unknown names and wrong passwords are answered alike, after the same work."""
     office.gate.enter(user[:64], origin, now)
-    kept = found.password if (found := office.roster.persons.get(user)) else ""
+    asked = undecided_of(office.roster, user)
+    found = office.roster.persons.get(user)
+    kept = found.password if found else asked.password if asked else ""
     if not await passwords.is_right(kept, passwords.given_value(password, is_hashed=is_hashed)):
         # Whatever was typed as a name stays out of the log: it may be the password.
         log.info("a login%s from %s was refused", f" as {user}" if found else "", origin)
-        raise Unauthorized("the name or the password is wrong", "an administrator can reset it: `danlu passwd NAME`")
+        raise Unauthorized(
+            "the name or the password is wrong",
+            "an administrator can reset it: `danlu passwd NAME`; who has no account asks for one: `danlu account ask`",
+        )
+    if found is None and asked is not None:
+        office.gate.passed(user[:64], origin)
+        raise not_open(asked)
     person = office.roster.persons.get(user)
     if person is None or person.password != kept:
         raise Unauthorized("the password was changed at this moment", "log in again")

@@ -12,8 +12,9 @@ from danlu.actions.pace import place_of, too_many
 from danlu.actions.teams import find_team
 from danlu.actions.users import account_changes, check_new_name, check_said, make_folders
 from danlu.domain.account import AccountRequest, Actor, AuditEntry, Membership, Person, RequestState, demand
-from danlu.errors import NotFound, Refused
+from danlu.errors import Forbidden, NotFound, Refused
 from danlu.provision.homes import Folder
+from danlu.store.roster import Roster
 
 MOST_OPEN = 500
 UNDECIDED = (RequestState.ASKED, RequestState.APPROVED)
@@ -60,8 +61,11 @@ async def ask(
 
 def _check_free(office: Office, name: str) -> None:
     check_new_name(office.roster, name, by_admin=False)
-    if any(one.name == name and one.state in UNDECIDED for one in office.roster.requests.values()):
-        raise Refused(f"an account `{name}` was asked for already", "wait for the answer, or take another name")
+    if undecided_of(office.roster, name):
+        raise Refused(
+            f"an account `{name}` was asked for already",
+            "`danlu login` with the password of then says how it stands; or take another name",
+        )
 
 
 def listed(office: Office, actor: Actor, *, decided: bool = False) -> list[AccountRequest]:
@@ -100,6 +104,20 @@ async def refuse(office: Office, actor: Actor, request_id: str, *, why: str, now
         request = replace(request, state=RequestState.REFUSED, decided_by=actor.name, decided_at=now, password="")
         await office.roster.record([request], [_entry(actor, "request.refuse", request, now, why)])
     return Decided(request)
+
+
+def undecided_of(roster: Roster, name: str) -> AccountRequest | None:
+    """The request for an account of this name that waits for an answer."""
+    return next((one for one in roster.requests.values() if one.name == name and one.state in UNDECIDED), None)
+
+
+def not_open(request: AccountRequest) -> Forbidden:
+    """What somebody is told who asked for an account, and comes with the password that they chose."""
+    if request.state is RequestState.APPROVED:
+        text = f"your account `{request.name}` is approved by {request.decided_by} and not open yet"
+        return Forbidden(text, "an administrator opens it; log in again then", code="not_open")
+    text = f"your request for the account `{request.name}` waits for a leader of {request.team or 'a team'}"
+    return Forbidden(text, "log in again when it is open", code="not_open")
 
 
 async def _open(office: Office, actor: Actor, request_id: str, now: datetime, *, verb: str) -> Decided:

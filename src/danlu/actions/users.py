@@ -71,6 +71,11 @@ def check_new_name(roster: Roster, name: str, *, by_admin: bool) -> str:
         uid = pwd.getpwnam(name).pw_uid
     except KeyError:
         uid = -1
+    if uid == 0 and by_admin:
+        raise Refused(
+            f"`{name}` is the machine's own administrator: it is one here too, without an account, and in no team",
+            "for work in a team, take another name: `danlu user create NAME --team TEAM`",
+        )
     # Jobs may run as the Unix user of this name.
     if name in _RESERVED or uid == 0 or (not by_admin and (0 < uid < 1000 or uid == os.getuid())):
         raise Refused(f"the name `{name}` is taken by the machine", "take another name")
