@@ -181,7 +181,6 @@ class TestNotPassedForEver:
         )
         assert started(made) == ["a"]
 
-
     def test_what_can_never_run_keeps_nothing_either(self) -> None:
         at = snapshot(
             EIGHT,
