@@ -4,6 +4,7 @@ DanluError
   Invalid          wrong usage: nonsense, an unknown name               exit 2, HTTP 422
     NotFound       no such thing                                        exit 2, HTTP 404
     Ambiguous      a prefix that fits several things                    exit 2, HTTP 409
+    TooLong        a request that is longer than the server reads       exit 2, HTTP 413
   Refused          understood, and not allowed or not possible          exit 3, HTTP 409
     Unauthorized   no valid token                                       exit 3, HTTP 401
     Forbidden      not yours                                            exit 3, HTTP 403
@@ -44,6 +45,11 @@ class NotFound(Invalid):
 class Ambiguous(Invalid):
     code = "ambiguous"
     status = 409
+
+
+class TooLong(Invalid):
+    code = "too_long"
+    status = 413
 
 
 class Refused(DanluError):

@@ -357,7 +357,7 @@ def test_ask_approve_open(tmp_path: Path) -> None:
         assert (asked["state"], asked["full_name"]) == ("ASKED", "新人")
         assert PASSWORD not in json.dumps(asked)
         assert "password" not in asked
-        assert (await rig.client().post("/login", json={"user": "new", "password": PASSWORD})).status_code == 401
+        assert (await rig.client().post("/login", json={"user": "new", "password": PASSWORD})).status_code == 403
 
         zhao, dean, li = await come(rig, "zhao"), await come(rig, "dean"), await come(rig, "li")
         assert [one["id"] for one in (await zhao.get("/requests")).json()["items"]] == [asked["id"]]
@@ -379,8 +379,10 @@ def test_ask_approve_open(tmp_path: Path) -> None:
         me = (await (await login(rig, "new")).get("/me")).json()
         assert (me["teams"], me["full_name"]) == ([{"team": "nlp", "is_leader": False, "leaders": ["zhao"]}], "新人")
         assert not any(one.password for one in rig.desk.roster.requests.values()), "it is the account's now"
-        again = await rig.client(0).post(f"/requests/{asked['id']}/open")
-        assert problem(again) == (409, f"request {asked['id']} is opened already, by root")
+        again = (await rig.client(0).post(f"/requests/{asked['id']}/open")).json()
+        assert (again["state"], again["folders"][0]["said"]) == ("OPENED", "it was there already")
+        refused = await rig.client(0).post(f"/requests/{asked['id']}/refuse", json={})
+        assert problem(refused) == (409, f"request {asked['id']} is opened already, by root")
         said = [(one["who"], one["what"], one["origin"]) for one in await audit_of(rig, what="request")]
         assert said == [
             ("root", "request.open", "unix socket"),

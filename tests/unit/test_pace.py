@@ -46,13 +46,36 @@ def test_memory_is_bounded() -> None:
 
 def test_wrong_logins_of_a_name_are_slowed_from_everywhere() -> None:
     gate = Gate()
-    for number in range(5):
+    for number in range(50):
         gate.enter("li", f"203.0.113.{number}", NOW)
     with pytest.raises(TooMany) as refused:
         gate.enter("li", "198.51.100.1", NOW)
     assert refused.value.retry_after_s == 1
     gate.enter("wang", "198.51.100.1", NOW)
     gate.enter("li", "198.51.100.1", NOW + seconds(1))
+
+
+def test_one_place_alone_slows_only_itself() -> None:
+    gate, now, refusals = Gate(), NOW, 0
+    for _ in range(200):
+        try:
+            gate.enter("li", "203.0.113.66", now)
+        except TooMany as error:
+            refusals += 1
+            now += seconds(error.retry_after_s)
+    assert refusals
+    gate.enter("li", "198.51.100.1", now)
+
+
+def test_whoever_came_from_a_place_before_does_not_wait_for_strangers() -> None:
+    gate = Gate()
+    gate.enter("li", "198.51.100.1", NOW)
+    gate.passed("li", "198.51.100.1")
+    for number in range(50):
+        gate.enter("li", f"203.0.113.{number}", NOW)
+    with pytest.raises(TooMany):
+        gate.enter("li", "198.51.100.2", NOW)
+    gate.enter("li", "198.51.100.1", NOW)
 
 
 def test_one_place_that_tries_many_names_is_slowed() -> None:
@@ -89,6 +112,8 @@ def test_who_knows_one_password_cannot_clear_the_place_for_guessing_others() -> 
         ("2001:db8:1:2::1", "2001:db8:1:3::1", False),
         ("203.0.113.7", "203.0.113.8", False),
         ("unix socket", "unix socket", True),
+        ("::ffff:203.0.113.7", "::ffff:203.0.113.8", False),
+        ("::ffff:203.0.113.7", "203.0.113.7", True),
     ],
 )
 def test_an_ipv6_network_is_one_place(one: str, other: str, is_same: bool) -> None:

@@ -48,22 +48,20 @@ async def issue_login(store: FullStore, person: Person, *, origin: str, now: dat
     token, secret = tokens.new_token(person.name, tokens.LOGIN, Role.ADMIN, days=days, now=now)
     await tokens.drop_expired(store, person.name, now)
     actor = Actor(person.name, origin=origin)
-    await store.record((), [entry(actor, "account.login", person.name, f"token {token.id}", now=now)])
-    await store.add_token(token)
+    await store.add_token(token, [entry(actor, "account.login", person.name, f"token {token.id}", now=now)])
     return token, secret
 
 
 async def logout(office: Office, actor: Actor, token: Token, *, now: datetime) -> None:
     demand(actor, "account.logout", token.user, "a login")
-    await office.store.record((), [entry(actor, "account.logout", token.user, f"token {token.id}", now=now)])
-    await office.keyring.drop(token)
+    await office.keyring.drop(token, entry(actor, "account.logout", token.user, f"token {token.id}", now=now))
 
 
 async def first_admin(
     office: Office, *, code: str, user: str, password: str, origin: str, now: datetime
 ) -> tuple[Person, Token, str]:
     """Who holds the code that the server printed becomes the first administrator."""
-    office.gate.enter("", origin, now)
+    office.gate.enter_place(origin, now)
     if not office.first.is_right(code):
         raise Unauthorized(
             "the code is wrong, was used, or is of an earlier start of the server", "restart it to get a new one"
@@ -79,7 +77,7 @@ async def first_admin(
         actor = Actor(user, origin=origin)
         await office.roster.record([person], [entry(actor, "user.create", user, "the first administrator", now=now)])
         office.first.end()
-    office.gate.passed("", origin)
+    office.gate.passed_place(origin)
     token, secret = await issue_login(office.store, person, origin=origin, now=now, days=office.rules.login_days)
     return person, token, secret
 
@@ -113,6 +111,8 @@ async def change_password(
         office.gate.passed(user, actor.origin)
     kept = await passwords.hashed(value)
     async with office.changing:
+        if find_person(office.roster, user).password != person.password and actor.name == user:
+            raise Refused("the password was changed at this moment", "an administrator can reset it")
         person = replace(find_person(office.roster, user), password=kept)
         detail = "" if actor.name == user else "reset"
         await office.roster.record([person], [entry(actor, "account.passwd", user, detail, now=now)])

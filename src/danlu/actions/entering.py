@@ -7,7 +7,7 @@ from danlu.actions.audit import note_others
 from danlu.actions.queues import Queues, check_sitting
 from danlu.actions.refs import resolve_one
 from danlu.domain.account import Actor, demand
-from danlu.domain.job import JobState
+from danlu.domain.job import Job, JobState
 from danlu.engines.base import Engine, Handle, Reachable, Stream
 from danlu.errors import Refused
 from danlu.store.book import Book
@@ -23,6 +23,11 @@ class Terminal:
     columns: int = 80
 
 
+def check_entrant(actor: Actor, job: Job) -> None:
+    """Refuse who may not be inside the job, or not any more."""
+    demand(actor, "job.exec", job.user, f"job {job.id}", teams=(job.spec.team,))
+
+
 async def enter(
     book: Book,
     people: PeopleStore,
@@ -34,10 +39,10 @@ async def enter(
     terminal: Terminal | None,
     *,
     now: datetime,
-) -> Stream:
+) -> tuple[Job, Stream]:
     """Start `argv` inside the job, on a terminal if there is one; it ends with the job at the latest."""
     job = await resolve_one(book, actor, ref)
-    demand(actor, "job.exec", job.user, f"job {job.id}", teams=(job.spec.team,))
+    check_entrant(actor, job)
     if job.state is not JobState.RUNNING or job.handle is None:
         raise Refused(f"{job.id} is {job.state}; one can only enter a running job", f"see `danlu show {job.id}`")
     if terminal is not None:
@@ -46,7 +51,7 @@ async def enter(
         raise Refused(f"jobs of the engine `{engine.name}` cannot be entered")
     await note_others(people, actor, "job.exec", [job], now=now)
     screen = terminal or Terminal()
-    return await engine.shell(
+    stream = await engine.shell(
         Handle(job.handle),
         argv,
         tty=terminal is not None,
@@ -54,3 +59,4 @@ async def enter(
         rows=screen.rows,
         columns=screen.columns,
     )
+    return job, stream

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
 
+from danlu.actions.audit import note_others
 from danlu.actions.queues import check_queue, choose_queue, choose_team, default_time
 from danlu.actions.refs import resolve, resolve_id
 from danlu.actions.wishes import Wish, changed_wish, spec_of, wish_of
@@ -22,6 +23,7 @@ from danlu.errors import Conflict, Invalid, Refused, TooBig
 from danlu.provision.snapshots import SnapshotShelf
 from danlu.scheduler.plan import fits_ever
 from danlu.store.book import Book
+from danlu.store.people import PeopleStore
 
 # No vowels and nothing that looks alike: an id is read aloud and typed.
 _ALPHABET = "bcdfghjkmnpqrstvwxz23456789"
@@ -134,12 +136,14 @@ async def clone(
     return await submit(book, rules, shelf, actor, wish, key=key, now=now)
 
 
-async def stop(book: Book, actor: Actor, ref: str, *, how: str = "", now: datetime) -> list[Job]:
+async def stop(book: Book, people: PeopleStore, actor: Actor, ref: str, *, how: str = "", now: datetime) -> list[Job]:
     """Ask a job or array to end. Queued ones end at once, running ones get their notice and grace.
     `how` hastens: "now" skips the notice, "kill" the grace too. Ended ones are fine."""
     jobs = await resolve(book, actor, ref)
     for job in jobs:
         demand(actor, "job.stop", job.user, f"job {job.id}", teams=(job.spec.team,))
+    # The log first: there may be an entry without a stop, but no stop of another's job without an entry.
+    await note_others(people, actor, "job.stop", [job for job in jobs if not job.state.is_ended], now=now)
     for _ in range(TRIES):
         # Somebody may have started or ended one of them since it was looked at.
         jobs = [book.live.jobs.get(job.id, job) for job in jobs]
@@ -167,7 +171,7 @@ def stopped(job: Job, actor: Actor, how: str, now: datetime) -> Job:
     return job.changed(stop_requested_at=job.stop_requested_at or now, reason=reason)
 
 
-async def remove(book: Book, actor: Actor, ref: str) -> list[Job]:
+async def remove(book: Book, people: PeopleStore, actor: Actor, ref: str, *, now: datetime) -> list[Job]:
     """Forget ended jobs. Gives what went, so that their logs can go too."""
     jobs = await resolve(book, actor, ref)
     for job in jobs:
@@ -175,6 +179,7 @@ async def remove(book: Book, actor: Actor, ref: str) -> list[Job]:
     active = [job.id for job in jobs if not job.state.is_ended]
     if active:
         raise Refused(f"{active[0]} has not ended", f"stop it first: `danlu stop {ref}`")
+    await note_others(people, actor, "job.remove", jobs, now=now)
     await book.store.remove([job.id for job in jobs])
     return jobs
 

@@ -1,7 +1,7 @@
 """A job's log: whole, its tail, or followed to the end through waiting, running and retries."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 from typing import Any
 
@@ -40,10 +40,15 @@ Followed = JobSeen | LogBytes | StillHere
 async def find_log(book: Book, state_dir: str, actor: Actor, ref: str, attempt: int | None) -> tuple[Job, str]:
     """The job and the path of its log, if the actor may read it."""
     job = await resolve_one(book, actor, ref)
-    demand(actor, "job.logs", job.user, f"the log of {job.id}", teams=(job.spec.team,))
+    check_reader(actor, job)
     if attempt is not None and not 1 <= attempt <= job.attempt:
         raise Invalid(f"{job.id} has had {job.attempt} attempts, there is no attempt {attempt}")
     return job, log_path_of(state_dir, f"{job.id}.{attempt or job.attempt}")
+
+
+def check_reader(actor: Actor, job: Job) -> None:
+    """Refuse who may not read the job's log, or not any more."""
+    demand(actor, "job.logs", job.user, f"the log of {job.id}", teams=(job.spec.team,))
 
 
 def first_offset(path: str, *, tail: int | None, offset: int) -> int:
@@ -58,7 +63,7 @@ def first_offset(path: str, *, tail: int | None, offset: int) -> int:
 
 async def follow_to_end(
     book: Book, files: LogFiles, state_dir: str, job: Job, *, offset: int = 0, tail: int | None = None
-) -> AsyncIterator[Followed]:
+) -> AsyncGenerator[Followed, None]:
     """Everything a person in front of a screen wants to see of a job until it has ended."""
     offset = first_offset(log_path_of(state_dir, job.run_id), tail=tail, offset=offset)
     bell = _Bell()

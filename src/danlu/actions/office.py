@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from danlu.actions.pace import Gate, Pace
+from danlu.domain.account import AuditEntry
 from danlu.domain.quota import Quota
 from danlu.store.base import Store, Token
 from danlu.store.people import PeopleStore
@@ -40,22 +41,22 @@ class Keyring:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._known: dict[str, Token] = {}
-        self._drops = 0
+        self.drops = 0  # how many there have been
 
     async def find(self, digest: str) -> Token | None:
         if found := self._known.get(digest):
             return found
-        drops = self._drops
+        drops = self.drops
         found = await self._store.token(digest)
         # Read before a revoke and arrived after it: good for nothing that comes later.
-        if found is not None and drops == self._drops:
+        if found is not None and drops == self.drops:
             self._known[digest] = found
         return found
 
-    async def drop(self, token: Token) -> bool:
-        gone = await self._store.drop_token(token.id)
+    async def drop(self, token: Token, *audit: AuditEntry) -> bool:
+        gone = await self._store.drop_token(token.id, audit)
         self._known.pop(token.digest, None)
-        self._drops += 1
+        self.drops += 1
         return gone
 
 
@@ -95,3 +96,8 @@ class Office:
 
     def __post_init__(self) -> None:
         self.keyring = Keyring(self.store)
+
+    @property
+    def stamp(self) -> tuple[int, int]:
+        """Another one after each change of people, and after each token that is no longer good."""
+        return self.roster.stamp, self.keyring.drops

@@ -7,6 +7,8 @@ from math import ceil
 
 from danlu.errors import TooMany
 
+MOST_KNOWN = 10_000
+
 
 @dataclass(slots=True)
 class _Tries:
@@ -38,6 +40,11 @@ class Pace:
             return timedelta()
         return max(found.open_at - now, timedelta())
 
+    def is_free(self, key: str, now: datetime) -> bool:
+        """Whether the next try is one of those that cost nothing."""
+        found = self._tries.get(key)
+        return found is None or found.count < self._free or now - found.last_at >= self._memory
+
     def count(self, key: str, now: datetime) -> None:
         found = self._tries.pop(key, None)
         count = found.count + 1 if found is not None and now - found.last_at < self._memory else 1
@@ -58,23 +65,58 @@ class Pace:
 
 
 class Gate:
-    """The pace of logins, by name and by where they come from. A try counts before its password is looked at:
-    many at once are no way around."""
+    """The pace of logins. A try counts before its password is looked at: many at once are no way around.
+
+    Each place has some tries for each name, and some for all names. Many places that try one name share some more;
+    a place whose own are used up adds nothing to those, so that one place alone keeps nobody out of another, and who
+    has logged in from a place before does not have to share."""
 
     def __init__(self) -> None:
-        self._names = Pace(free=5)
-        self._origins = Pace(free=30)
+        self._tries = Pace(free=5)  # of one name from one place
+        self._places = Pace(free=30)
+        self._names = Pace(free=50)  # from all places that are not known for it
+        self._known: dict[str, None] = {}  # names with a place from which they came in, the last at the end
 
     def enter(self, name: str, origin: str, now: datetime) -> None:
-        wait = max(self._names.wait(name, now), self._origins.wait(place_of(origin), now))
+        place = place_of(origin)
+        here = _together(name, place)
+        is_known = here in self._known
+        wait = max(
+            self._tries.wait(here, now),
+            self._places.wait(place, now),
+            timedelta() if is_known else self._names.wait(name, now),
+        )
         if wait:
             raise too_many("too many wrong logins", wait)
-        self._names.count(name, now)
-        self._origins.count(place_of(origin), now)
+        is_free = self._tries.is_free(here, now)
+        self._tries.count(here, now)
+        self._places.count(place, now)
+        if is_free and not is_known:
+            self._names.count(name, now)
 
     def passed(self, name: str, origin: str) -> None:
-        self._names.forget(name)
-        self._origins.give_back(place_of(origin))
+        here = _together(name, place_of(origin))
+        if here not in self._known:
+            self._names.give_back(name)
+        self._known.pop(here, None)
+        self._known[here] = None
+        if len(self._known) > MOST_KNOWN:
+            del self._known[next(iter(self._known))]
+        self._tries.forget(here)
+        self.passed_place(origin)
+
+    def enter_place(self, origin: str, now: datetime) -> None:
+        """A try at what nobody's name goes with."""
+        if wait := self._places.wait(place_of(origin), now):
+            raise too_many("too many wrong tries", wait)
+        self._places.count(place_of(origin), now)
+
+    def passed_place(self, origin: str) -> None:
+        self._places.give_back(place_of(origin))
+
+
+def _together(name: str, place: str) -> str:
+    return f"{place} {name}"  # a place has no blanks but in `unix socket`, which is one place
 
 
 def too_many(what: str, wait: timedelta) -> TooMany:
@@ -88,4 +130,7 @@ def place_of(origin: str) -> str:
         address = ip_address(origin)
     except ValueError:
         return origin
-    return address.exploded[:19] if isinstance(address, IPv6Address) else origin
+    if not isinstance(address, IPv6Address):
+        return origin
+    # Who listens on both hears from IPv4 in this form: they are not all one network.
+    return str(address.ipv4_mapped) if address.ipv4_mapped else address.exploded[:19]

@@ -42,7 +42,7 @@ def queue_views(book: Book, queues: Queues, nodes: Sequence[Node], actor: Actor,
     waiting: Counter[str] = Counter()
     for group in book.live.groups():
         waiting[group.spec.queue] += group.count
-    everywhere = node_views(book, nodes, now=now)
+    everywhere = node_views(book, nodes, actor, now=now)
     return [_view(queue, everywhere, actor, running, waiting) for queue in queues.values()]
 
 

@@ -81,7 +81,8 @@ def _checked(roster: Roster, actor: Actor, holder: str) -> str:
         # That a leader gives the own team more is what a quota is to prevent.
         demand(actor, "quota.set", "", f"the quota of team {name}", ask="an administrator")
     else:
-        teams: Sequence[str] = [one.team for one in roster.memberships(name)]
+        # Nobody's own either, for the same reason.
+        teams: Sequence[str] = [one.team for one in roster.memberships(name)] if name != actor.name else ()
         for team in teams or [""]:
             whom = "an administrator, or who leads every team of theirs"
             demand(actor, "quota.set", "", f"the quota of {name}", teams=(team,) if team else (), ask=whom)

@@ -10,7 +10,7 @@ from danlu.actions.jobs import new_id
 from danlu.actions.office import Office
 from danlu.actions.pace import place_of, too_many
 from danlu.actions.teams import find_team
-from danlu.actions.users import account_changes, check_new_name, check_said, make_folders
+from danlu.actions.users import account_changes, check_new_name, check_said, is_unix_user, make_folders
 from danlu.domain.account import AccountRequest, Actor, AuditEntry, Membership, Person, RequestState, demand
 from danlu.errors import Forbidden, NotFound, Refused
 from danlu.provision.homes import Folder
@@ -78,9 +78,10 @@ def listed(office: Office, actor: Actor, *, decided: bool = False) -> list[Accou
 
 
 async def approve(office: Office, actor: Actor, request_id: str, *, now: datetime) -> Decided:
-    """A leader's word; where the configuration says that it is enough, it opens the account."""
+    """A leader's word; where the configuration says that it is enough, it opens the account. It is not for the name
+    of a Unix user: who asks may be anybody, and would be that user here."""
     request = _find(office, actor, "request.approve", request_id)
-    if office.rules.leaders_open:
+    if office.rules.leaders_open and (actor.is_admin or not is_unix_user(request.name)):
         return await _open(office, actor, request_id, now, verb="request.approve")
     async with office.changing:
         request = _undecided(office, request_id)
@@ -91,8 +92,12 @@ async def approve(office: Office, actor: Actor, request_id: str, *, now: datetim
 
 
 async def open_account(office: Office, actor: Actor, request_id: str, *, now: datetime) -> Decided:
-    """An administrator's word: the account, the membership, the quota and the folders."""
-    _find(office, actor, "request.open", request_id)
+    """An administrator's word: the account, the membership, the quota and the folders. Said again, it makes the
+    folders that are missing."""
+    request = _find(office, actor, "request.open", request_id)
+    if request.state is RequestState.OPENED:
+        # Again: the account is there, and a folder may be missing, if the server died before it was made.
+        return Decided(request, tuple(await make_folders(office, request.name, [request.team] if request.team else [])))
     return await _open(office, actor, request_id, now, verb="request.open")
 
 

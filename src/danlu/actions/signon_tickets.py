@@ -10,12 +10,14 @@ import os
 import re
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from itertools import takewhile
 
 from danlu.errors import DanluError, Invalid, Unauthorized
 
 TICKET_FOR = timedelta(minutes=10)
 CODE_FOR = timedelta(minutes=5)
 FIRST_PORT = 1024
+MOST_FAILURES = 1000
 _CHALLENGE = re.compile(r"[A-Za-z0-9_-]{43}")
 _ECHO = re.compile(r"[A-Za-z0-9_-]{16,64}")
 
@@ -106,23 +108,33 @@ class Codes:
     """One-time codes: each gives once, and only to who has the verifier, how a sign-on ended."""
 
     def __init__(self) -> None:
-        self._kept: dict[str, _Kept] = {}
+        self._kept: dict[str, _Kept] = {}  # the oldest first, and so the next to expire
+        self._failures: dict[str, None] = {}  # those of them that lead nowhere
 
     def give(self, outcome: str | DanluError, challenge: str, *, now: datetime) -> str:
-        """A code for an account's name, or for why there is none."""
-        self._kept = {digest: kept for digest, kept in self._kept.items() if kept.expires_at > now}
+        """A code for an account's name, or for why there is none. Failures need nobody's word: some are kept."""
+        for digest in [*takewhile(lambda digest: self._kept[digest].expires_at <= now, self._kept)]:
+            self._drop(digest)
         code = os.urandom(20).hex()  # easily pasted, however a terminal treats its letters
         self._kept[_digest(code)] = _Kept(outcome, challenge, now + CODE_FOR)
+        if isinstance(outcome, DanluError):
+            self._failures[_digest(code)] = None
+            if len(self._failures) > MOST_FAILURES:
+                self._drop(next(iter(self._failures)))
         return code
 
     def take(self, code: str, verifier: str, *, now: datetime) -> str:
         """The name of the account; raises what stood in its way. The code is spent, whatever comes of it."""
-        kept = self._kept.pop(_digest(code), None)
+        kept = self._drop(_digest(code))
         if kept is None or kept.expires_at <= now or not _same(challenge_of(verifier), kept.challenge):
             raise Unauthorized("the code is unknown, used or expired", "begin again with `danlu login --browser`")
         if isinstance(kept.outcome, DanluError):
             raise kept.outcome
         return kept.outcome
+
+    def _drop(self, digest: str) -> _Kept | None:
+        self._failures.pop(digest, None)
+        return self._kept.pop(digest, None)
 
 
 def _digest(code: str) -> str:

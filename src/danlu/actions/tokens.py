@@ -10,7 +10,7 @@ from danlu.actions.audit import entry
 from danlu.actions.office import FullStore, Office
 from danlu.actions.users import actor_for, find_person, refuse_disabled
 from danlu.domain.account import Actor, Role, demand
-from danlu.errors import Invalid, NotFound, Refused, Unauthorized
+from danlu.errors import Forbidden, Invalid, NotFound, Refused, Unauthorized
 from danlu.store.base import Token
 
 PREFIX = "danlu_"
@@ -55,15 +55,16 @@ async def create(
     refuse_disabled(person)
     if role == Role.ADMIN and person.role is not Role.ADMIN:
         raise Refused(f"{user} is no administrator, so no token of {user} can be one's", "leave `--role` out")
+    if role == Role.ADMIN and not actor.is_admin:
+        # A token for scripts of an administrator's: what it was not given, it cannot give itself.
+        raise Forbidden("this token gives a member's rights, and makes no administrator's", "log in, and make it then")
     days = DEFAULT_DAYS if days is None else days
     most = MOST_DAYS_OF_ADMINS if actor.is_admin else MOST_DAYS
     if not (0 if actor.is_admin else 1) <= days <= most:
         raise Invalid(f"a token is valid for 1 to {most} days, not {days}", "administrators may give 0: for ever")
     token, secret = new_token(user, name, Role(role), days=days, now=now)
     detail = f"token {token.id} ({name}), role {role}, {f'{days} days' if days else 'for ever'}"
-    # The log first: there may be an entry without a token, but no token without an entry.
-    await office.store.record((), [entry(actor, "token.create", user, detail, now=now)])
-    await office.store.add_token(token)
+    await office.store.add_token(token, [entry(actor, "token.create", user, detail, now=now)])
     return token, secret
 
 
@@ -79,8 +80,7 @@ async def revoke(office: Office, actor: Actor, token_id: str, *, now: datetime) 
     if found is None:
         raise NotFound(f"no token `{token_id}`", "`danlu token list` shows them")
     demand(actor, "token.revoke", found.user, f"token {token_id}")
-    await office.store.record((), [entry(actor, "token.revoke", found.user, f"token {token_id}", now=now)])
-    await office.keyring.drop(found)
+    await office.keyring.drop(found, entry(actor, "token.revoke", found.user, f"token {token_id}", now=now))
     return found
 
 

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import pwd
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -76,10 +77,23 @@ def check_new_name(roster: Roster, name: str, *, by_admin: bool) -> str:
             f"`{name}` is the machine's own administrator: it is one here too, without an account, and in no team",
             "for work in a team, take another name: `danlu user create NAME --team TEAM`",
         )
-    # Jobs may run as the Unix user of this name.
-    if name in _RESERVED or uid == 0 or (not by_admin and (0 < uid < 1000 or uid == os.getuid())):
+    # Jobs may run as the Unix user of this name. One without a name is called by its number (`api.desk`).
+    if (
+        name in _RESERVED
+        or re.fullmatch(r"uid\d+", name)
+        or uid == 0
+        or (not by_admin and (0 < uid < 1000 or uid == os.getuid()))
+    ):
         raise Refused(f"the name `{name}` is taken by the machine", "take another name")
     return name
+
+
+def is_unix_user(name: str) -> bool:
+    try:
+        pwd.getpwnam(name)
+    except KeyError:
+        return False
+    return True
 
 
 def account_changes(person: Person, memberships: Sequence[Membership], quota: Quota | None) -> list[PeopleChange]:

@@ -6,13 +6,20 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from danlu.actions.planning import holding_of
-from danlu.domain.account import Actor, demand
-from danlu.domain.job import ACTIVE, Job, JobState
+from danlu.actions.refs import resolve
+from danlu.domain.account import Actor, demand, may
+from danlu.domain.job import ACTIVE, Job, JobState, Reason
 from danlu.domain.resources import Gpu, Node
 from danlu.store.base import JobFilter, Page
 from danlu.store.book import Book
 
 MAX_PAGE = 1000
+# The texts of these name commands and folders; to others they say only this.
+_TELLING = {
+    "not_prepared": "it could not be made ready",
+    "not_started": "it could not be started",
+    "retry": "waits to be tried again",
+}
 _NEVER = datetime.max.replace(tzinfo=UTC)
 
 
@@ -40,6 +47,26 @@ class NodeView:
     cpus_free: int
     memory_free_mib: int
     gpus: tuple[GpuView, ...]
+
+
+async def show_job(book: Book, actor: Actor, ref: str) -> list[Job]:
+    """The job, or every task of the array, that `ref` means."""
+    found = await resolve(book, actor, ref)
+    for job in found:
+        demand(actor, "job.show", job.user, f"job {job.id}", teams=(job.spec.team,))
+    return found
+
+
+def sees_command(actor: Actor, job: Job) -> bool:
+    """Whether somebody is told what the job does: its command, variables, folders and log."""
+    return may(actor, "job.show_command", job.user, (job.spec.team,))
+
+
+def reason_for(actor: Actor, job: Job, reason: Reason) -> Reason:
+    """A reason, without what only those are told who see the command."""
+    if reason.code not in _TELLING or sees_command(actor, job):
+        return reason
+    return Reason(reason.code, _TELLING[reason.code])
 
 
 async def list_jobs(book: Book, actor: Actor, wanted: JobFilter, *, limit: int, before: int | None) -> Page:
@@ -100,8 +127,9 @@ def _is_wanted(job: Job, wanted: JobFilter) -> bool:
     )
 
 
-def node_views(book: Book, nodes: Sequence[Node], *, now: datetime) -> list[NodeView]:
+def node_views(book: Book, nodes: Sequence[Node], actor: Actor, *, now: datetime) -> list[NodeView]:
     """Each node with what is free and who holds each card."""
+    demand(actor, "node.list", actor.name, "the list of nodes")
     held: dict[str, list[Job]] = {}
     for job in book.live.holding():
         if job.seat:

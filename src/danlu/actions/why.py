@@ -10,8 +10,8 @@ from danlu.actions.jobs import Rules, accept, changed
 from danlu.actions.planning import Outlook, entry_of
 from danlu.actions.queues import nodes_in
 from danlu.actions.refs import resolve_one
-from danlu.actions.views import Holder, by_end, holder_of
-from danlu.actions.wishes import wish_of
+from danlu.actions.views import Holder, by_end, holder_of, reason_for
+from danlu.actions.wishes import Wish, wish_of
 from danlu.domain.account import Actor, Membership, demand
 from danlu.domain.job import Job, JobSpec, JobState, Reason
 from danlu.domain.quota import Quota, team_key, user_key
@@ -51,7 +51,7 @@ async def why(
     job = await resolve_one(book, actor, ref)
     demand(actor, "job.why", job.user, f"job {job.id}", teams=(job.spec.team,))
     if job.state is not JobState.QUEUED:
-        return Why(job, job.reason)
+        return Why(job, reason_for(actor, job, job.reason))
     owner = Actor(job.user, teams=teams_of(job.user))
     choices = choices_of(rules, owner, job.spec)
     snapshot = outlook.snapshot(book.live, rules.nodes, now)
@@ -63,8 +63,10 @@ async def why(
     return Why(job, wait.reason, wait.place, wait.estimated_at, wait.is_guess, tuple(holders), found)
 
 
-async def dry_run(book: Book, outlook: Outlook, rules: Rules, actor: Actor, spec: JobSpec, *, now: datetime) -> DryRun:
+async def dry_run(book: Book, outlook: Outlook, rules: Rules, actor: Actor, wish: Wish, *, now: datetime) -> DryRun:
     """What would become of a job if it were submitted now. Nothing is remembered."""
+    demand(actor, "job.submit", actor.name, "a new job")
+    spec, _ = accept(rules, actor, wish)
     entry = entry_of(spec, "this job", actor.name, 2**62)
     snapshot, choices = outlook.snapshot(book.live, rules.nodes, now), choices_of(rules, actor, spec)
 

@@ -20,7 +20,7 @@ from danlu.api.people_wire import (
     my_teams_out,
     token_out,
 )
-from danlu.api.wire import Json, read_body, schema_of
+from danlu.api.wire import SMALL, Json, read_body, schema_of
 from danlu.domain.account import demand
 
 router = APIRouter(default_response_class=Json)
@@ -28,7 +28,7 @@ router = APIRouter(default_response_class=Json)
 
 @router.post("/login", status_code=201, response_model=NewToken, openapi_extra=schema_of(LoginIn))
 async def login(desk: TheDesk, request: Request) -> Response:
-    given = read_body(LoginIn, await request.body())
+    given = await read_body(LoginIn, request, most=SMALL)
     _, token, secret = await accounts.login(
         desk.office,
         user=given.user,
@@ -42,7 +42,7 @@ async def login(desk: TheDesk, request: Request) -> Response:
 
 @router.post("/login/first", status_code=201, response_model=NewToken, openapi_extra=schema_of(FirstIn))
 async def first_admin(desk: TheDesk, request: Request) -> Response:
-    given = read_body(FirstIn, await request.body())
+    given = await read_body(FirstIn, request, most=SMALL)
     _, token, secret = await accounts.first_admin(
         desk.office,
         code=given.code,
@@ -86,7 +86,7 @@ async def whoami(desk: TheDesk, request: Request) -> Response:
 @router.post("/users/{name}/password", response_model=Ended, openapi_extra=schema_of(PasswordIn))
 async def change_password(desk: TheDesk, request: Request, name: str) -> Response:
     actor, token = await recognized(request)
-    given = read_body(PasswordIn, await request.body())
+    given = await read_body(PasswordIn, request)
     ended = await accounts.change_password(
         desk.office,
         actor,
@@ -102,7 +102,7 @@ async def change_password(desk: TheDesk, request: Request, name: str) -> Respons
 
 @router.post("/tokens", status_code=201, response_model=NewToken, openapi_extra=schema_of(TokenIn))
 async def create_token(desk: TheDesk, actor: TheActor, request: Request) -> Response:
-    given = read_body(TokenIn, await request.body())
+    given = await read_body(TokenIn, request)
     token, secret = await tokens.create(
         desk.office,
         actor,

@@ -1,7 +1,9 @@
 """What the routes are given, and who is asking."""
 
+import asyncio
 import os
 import pwd
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -55,6 +57,7 @@ async def desk_of(connection: HTTPConnection) -> Desk:
 # How `api.peers` writes the Unix user at the other end into the place of a client address.
 PEER = "uid:"
 ON_THE_SOCKET = "unix socket"
+LOOK_AGAIN_S, LOOK_S = 15.0, 1.0
 
 
 async def actor_of(connection: HTTPConnection) -> Actor:
@@ -101,6 +104,31 @@ def _unix_name(uid: int) -> str:
 
 TheDesk = Annotated[Desk, Depends(desk_of)]
 TheActor = Annotated[Actor, Depends(actor_of)]
+
+
+class Welcome:
+    """Whether somebody may go on with a stream that they began: it outlives what was true then. Looked at again when
+    anything about people or tokens has changed, and now and then, for tokens expire."""
+
+    def __init__(self, desk: Desk, connection: HTTPConnection, check: Callable[[Actor], None]) -> None:
+        self._desk, self._connection, self._check = desk, connection, check
+        self._seen = (desk.office.stamp, time.monotonic())
+
+    async def lasts(self) -> bool:
+        stamp, now = self._desk.office.stamp, time.monotonic()
+        if stamp == self._seen[0] and now - self._seen[1] < LOOK_AGAIN_S:
+            return True
+        try:
+            self._check(await actor_of(self._connection))
+        except DanluError:
+            return False
+        self._seen = (stamp, now)
+        return True
+
+    async def over(self) -> None:
+        """Come back when it is."""
+        while await self.lasts():  # noqa: ASYNC110 - tokens end by the clock, and nobody is told of it
+            await asyncio.sleep(LOOK_S)
 
 
 def job_json(desk: Desk, actor: Actor, job: Job) -> dict[str, Any]:

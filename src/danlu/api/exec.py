@@ -1,6 +1,7 @@
 """The route into a running job: a command, or a shell on a terminal, over a WebSocket."""
 
 import asyncio
+import contextlib
 import json
 from datetime import UTC, datetime
 from typing import Any
@@ -8,15 +9,16 @@ from typing import Any
 from fastapi import APIRouter, WebSocket
 from starlette.websockets import WebSocketDisconnect
 
-from danlu.actions.entering import Terminal, enter
-from danlu.api.desk import TheDesk, actor_of
+from danlu.actions.entering import Terminal, check_entrant, enter
+from danlu.api.desk import TheDesk, Welcome, actor_of
 from danlu.api.wire import problem_out
 from danlu.engines.base import Stream
-from danlu.errors import DanluError, Invalid
+from danlu.errors import DanluError, Forbidden, Invalid
 
 router = APIRouter()
 
 STDIN, CHANNELS = 0, {"stdout": b"\x01", "stderr": b"\x02"}
+_GONE = Forbidden("you may not be in this job any more", "ask an administrator")
 
 
 @router.websocket("/jobs/{ref}/exec")
@@ -24,8 +26,11 @@ async def exec_in_job(socket: WebSocket, desk: TheDesk, ref: str) -> None:
     await socket.accept()
     try:
         actor = await actor_of(socket)
-        command, terminal = _read_ask(await socket.receive_text())
-        stream = await enter(
+        first = await socket.receive()
+        if first["type"] == "websocket.disconnect":
+            return
+        command, terminal = _read_ask(first.get("text") or "")
+        job, stream = await enter(
             desk.book,
             desk.office.store,
             desk.engine,
@@ -42,7 +47,26 @@ async def exec_in_job(socket: WebSocket, desk: TheDesk, ref: str) -> None:
         await socket.send_text(json.dumps({"problem": problem_out(error)}))
         await socket.close()
         return
+    welcome = Welcome(desk, socket, lambda actor: check_entrant(actor, job))
     incoming = asyncio.create_task(_incoming(socket, stream))
+    outgoing = asyncio.create_task(_outgoing(socket, stream))
+    leaving = asyncio.create_task(welcome.over())
+    try:
+        await asyncio.wait({outgoing, leaving}, return_when=asyncio.FIRST_COMPLETED)
+        if not outgoing.done():
+            outgoing.cancel()
+            with contextlib.suppress(WebSocketDisconnect, RuntimeError):
+                await socket.send_text(json.dumps({"problem": problem_out(_GONE)}))
+                await socket.close()
+    finally:
+        for task in (incoming, outgoing, leaving):
+            task.cancel()
+        await asyncio.gather(incoming, outgoing, leaving, return_exceptions=True)
+        await stream.close()
+
+
+async def _outgoing(socket: WebSocket, stream: Stream) -> None:
+    """What it says, until it ends."""
     try:
         while (output := await stream.read()) is not None:
             channel, data = output
@@ -51,9 +75,6 @@ async def exec_in_job(socket: WebSocket, desk: TheDesk, ref: str) -> None:
         await socket.close()
     except (WebSocketDisconnect, RuntimeError):
         pass  # the person is gone
-    finally:
-        incoming.cancel()
-        await stream.close()
 
 
 async def _incoming(socket: WebSocket, stream: Stream) -> None:
@@ -75,10 +96,14 @@ async def _incoming(socket: WebSocket, stream: Stream) -> None:
 
 async def _control(stream: Stream, wanted: dict[str, Any]) -> None:
     match wanted:
-        case {"resize": [int(rows), int(columns)]}:
+        case {"resize": [int(rows), int(columns)]} if _is_size(rows) and _is_size(columns):
             await stream.resize(rows, columns)
         case {"eof": True}:
             await stream.close_input()
+
+
+def _is_size(given: object) -> bool:
+    return isinstance(given, int) and not isinstance(given, bool) and 1 <= given <= 65535
 
 
 def _read_ask(text: str) -> tuple[tuple[str, ...], Terminal | None]:
@@ -89,7 +114,9 @@ def _read_ask(text: str) -> tuple[tuple[str, ...], Terminal | None]:
             raise ValueError
         if not asked.get("tty"):
             return tuple(command), None
-        screen = Terminal(str(asked.get("term", "xterm")), int(asked.get("rows", 24)), int(asked.get("columns", 80)))
-        return tuple(command), screen
+        rows, columns = asked.get("rows", 24), asked.get("columns", 80)
+        if not _is_size(rows) or not _is_size(columns):
+            raise Invalid("`rows` and `columns` of a terminal are whole numbers from 1 to 65535")
+        return tuple(command), Terminal(str(asked.get("term", "xterm")), rows, columns)
     except (ValueError, KeyError, TypeError, AttributeError):
         raise Invalid('the first message must be {"command": […], "tty": …}') from None

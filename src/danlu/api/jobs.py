@@ -12,8 +12,6 @@ from starlette.responses import Response
 
 from danlu.actions import jobs, views
 from danlu.actions import why as reasons
-from danlu.actions.audit import note_others
-from danlu.actions.refs import resolve
 from danlu.api.answers import (
     DryRun,
     JobPage,
@@ -29,6 +27,7 @@ from danlu.api.desk import Desk, TheActor, TheDesk, job_json
 from danlu.api.streams import framed
 from danlu.api.wire import (
     ChangesIn,
+    Cursor,
     Json,
     StopIn,
     changes_in,
@@ -40,7 +39,7 @@ from danlu.api.wire import (
     why_out,
     wish_in,
 )
-from danlu.domain.account import Actor, demand
+from danlu.domain.account import Actor
 from danlu.domain.job import ACTIVE, ENDED, Job, JobState
 from danlu.errors import Invalid
 from danlu.provision.folders import remove_leftovers, run_folder_of, shelf_of
@@ -63,24 +62,22 @@ async def submit(
     dry_run: bool = False,
     idempotency_key: Key = "",
 ) -> Response:
-    wish = wish_in(read_body(ChangesIn, await request.body()))
+    wish = wish_in(await read_body(ChangesIn, request))
     now = datetime.now(UTC)
     if dry_run:
-        demand(actor, "job.submit", actor.name, "a new job")
-        spec, _ = jobs.accept(desk.rules, actor, wish)
-        return Json(dry_run_out(await reasons.dry_run(desk.book, desk.outlook, desk.rules, actor, spec, now=now)))
+        return Json(dry_run_out(await reasons.dry_run(desk.book, desk.outlook, desk.rules, actor, wish, now=now)))
     if follow and wish.array:
         raise Invalid("one follows a single job, not an array", "submit it, then `danlu wait`")
     shelf = shelf_of(desk.state_dir, actor.name)
     stored = await jobs.submit(desk.book, desk.rules, shelf, actor, wish, key=idempotency_key, now=now)
     if follow:
-        return framed(desk, actor, stored[0])
+        return framed(desk, request, actor, stored[0])
     return _submitted(desk, actor, stored)
 
 
 @router.post("/jobs/{ref}/clone", status_code=201, response_model=Submitted, openapi_extra=schema_of(ChangesIn))
 async def clone(desk: TheDesk, actor: TheActor, ref: str, request: Request, idempotency_key: Key = "") -> Response:
-    changes = changes_in(read_body(ChangesIn, await request.body()))
+    changes = changes_in(await read_body(ChangesIn, request))
     shelf, now = shelf_of(desk.state_dir, actor.name), datetime.now(UTC)
     stored = await jobs.clone(desk.book, desk.rules, shelf, actor, ref, changes, key=idempotency_key, now=now)
     return _submitted(desk, actor, stored)
@@ -103,7 +100,7 @@ async def list_jobs(
     team: str = "",
     queue: str = "",
     limit: int = 50,
-    before: int | None = None,
+    before: Cursor = None,
     collapse: bool = False,
 ) -> Response:
     key, equals, value = label.partition("=")
@@ -146,9 +143,8 @@ def read_states(names: Sequence[str]) -> frozenset[JobState]:
 
 @router.get("/jobs/{ref}", response_model=ShownJob | ShownArray)
 async def show(desk: TheDesk, actor: TheActor, ref: str) -> Response:
-    found = await resolve(desk.book, actor, ref)
+    found = await views.show_job(desk.book, actor, ref)
     first = found[0]
-    demand(actor, "job.show", first.user, f"job {first.id}", teams=(first.spec.team,))
     if len(found) > 1 or (first.array_id and first.array_id == ref):
         return Json(
             {
@@ -160,7 +156,7 @@ async def show(desk: TheDesk, actor: TheActor, ref: str) -> Response:
             }
         )
     shown = job_json(desk, actor, first)
-    shown["runs"] = [past_run_out(run) for run in await desk.book.store.past_runs(first.id)]
+    shown["runs"] = [past_run_out(run, first, actor) for run in await desk.book.store.past_runs(first.id)]
     shown["run_folder"] = run_folder_of(desk.state_dir, first.run_id) if first.spec.snapshot else first.spec.workdir
     if shown["command"] is None:
         shown["run_folder"] = None
@@ -169,8 +165,7 @@ async def show(desk: TheDesk, actor: TheActor, ref: str) -> Response:
 
 @router.delete("/jobs/{ref}", response_model=Removed)
 async def remove(desk: TheDesk, actor: TheActor, ref: str) -> Response:
-    gone = await jobs.remove(desk.book, actor, ref)
-    await note_others(desk.office.store, actor, "job.remove", gone, now=datetime.now(UTC))
+    gone = await jobs.remove(desk.book, desk.office.store, actor, ref, now=datetime.now(UTC))
     for job in gone:
         await asyncio.to_thread(remove_leftovers, desk.state_dir, job)
     return Json({"removed": len(gone)})
@@ -178,11 +173,9 @@ async def remove(desk: TheDesk, actor: TheActor, ref: str) -> Response:
 
 @router.post("/jobs/{ref}/stop", response_model=Stopped, openapi_extra=schema_of(StopIn))
 async def stop(desk: TheDesk, actor: TheActor, ref: str, request: Request) -> Response:
-    wanted = read_body(StopIn, await request.body())
+    wanted = await read_body(StopIn, request)
     how = "kill" if wanted.kill else "now" if wanted.now else ""
-    now = datetime.now(UTC)
-    stopped = await jobs.stop(desk.book, actor, ref, how=how, now=now)
-    await note_others(desk.office.store, actor, "job.stop", stopped, now=now)
+    stopped = await jobs.stop(desk.book, desk.office.store, actor, ref, how=how, now=datetime.now(UTC))
     shown = [job_json(desk, actor, job) for job in stopped[:SHOWN_OF_ARRAY]]
     return Json({"items": shown, "count": len(stopped)})
 

@@ -30,7 +30,7 @@ from danlu.api.people_wire import (
     team_out,
     user_out,
 )
-from danlu.api.wire import Json, read_body, schema_of, time_out
+from danlu.api.wire import SMALL, Cursor, Json, read_body, schema_of, time_out
 
 router = APIRouter(default_response_class=Json)
 
@@ -42,7 +42,7 @@ async def list_users(desk: TheDesk, actor: TheActor) -> Response:
 
 @router.post("/users", status_code=201, response_model=NewUser, openapi_extra=schema_of(UserIn))
 async def create_user(desk: TheDesk, actor: TheActor, request: Request) -> Response:
-    given = read_body(UserIn, await request.body())
+    given = await read_body(UserIn, request)
     person, folders = await users.create(
         desk.office,
         actor,
@@ -76,7 +76,7 @@ async def enable_user(desk: TheDesk, actor: TheActor, name: str) -> Response:
 
 @router.post("/users/{name}/role", response_model=UserOut, openapi_extra=schema_of(RoleIn))
 async def set_role(desk: TheDesk, actor: TheActor, name: str, request: Request) -> Response:
-    given = read_body(RoleIn, await request.body())
+    given = await read_body(RoleIn, request)
     person = await users.set_role(desk.office, actor, name, given.role, now=datetime.now(UTC))
     return Json(user_out(person, desk.roster))
 
@@ -104,7 +104,7 @@ async def list_teams(desk: TheDesk, actor: TheActor) -> Response:
 
 @router.post("/teams", status_code=201, response_model=NewTeam, openapi_extra=schema_of(TeamIn))
 async def create_team(desk: TheDesk, actor: TheActor, request: Request) -> Response:
-    given = read_body(TeamIn, await request.body())
+    given = await read_body(TeamIn, request)
     view, folders = await teams.create(desk.office, actor, given.name, now=datetime.now(UTC))
     return Json({**team_out(view, desk.roster), "folders": folders_out(folders)}, status_code=201)
 
@@ -138,7 +138,7 @@ async def remove_leader(desk: TheDesk, actor: TheActor, team: str, user: str) ->
 
 @router.post("/requests", status_code=201, response_model=RequestOut, openapi_extra=schema_of(RequestIn))
 async def ask_for_account(desk: TheDesk, request: Request) -> Response:
-    given = read_body(RequestIn, await request.body())
+    given = await read_body(RequestIn, request, most=SMALL)
     made = await requests.ask(
         desk.office,
         name=given.user,
@@ -170,7 +170,7 @@ async def open_request(desk: TheDesk, actor: TheActor, request_id: str) -> Respo
 
 @router.post("/requests/{request_id}/refuse", response_model=DecidedOut, openapi_extra=schema_of(RefuseIn))
 async def refuse_request(desk: TheDesk, actor: TheActor, request_id: str, request: Request) -> Response:
-    given = read_body(RefuseIn, await request.body())
+    given = await read_body(RefuseIn, request)
     return _decided(await requests.refuse(desk.office, actor, request_id, why=given.why, now=datetime.now(UTC)))
 
 
@@ -186,7 +186,7 @@ async def list_audit(
     what: str = "",
     target: str = "",
     limit: int = 50,
-    before: int | None = None,
+    before: Cursor = None,
 ) -> Response:
     wanted = max(1, min(limit, audit.MAX_PAGE))
     found = await audit.listed(desk.office.store, actor, who=who, what=what, target=target, limit=wanted, before=before)

@@ -35,7 +35,7 @@ async def list_quotas(desk: TheDesk, actor: TheActor, holder: str = "", every: b
 
 @router.put("/quotas/{holder}", response_model=QuotaOut, openapi_extra=schema_of(QuotaIn))
 async def set_quota(desk: TheDesk, actor: TheActor, holder: str, request: Request) -> Response:
-    words = read_body(QuotaIn, await request.body()).words()
+    words = (await read_body(QuotaIn, request)).words()
     await quotas.set_quota(desk.office, actor, holder, words, now=datetime.now(UTC))
     return Json(quota_out(_standings(desk, actor, holder)[0]))
 
@@ -85,7 +85,7 @@ async def list_boosts(desk: TheDesk, actor: TheActor) -> Response:
 
 @router.post("/boosts", status_code=201, response_model=BoostOut, openapi_extra=schema_of(BoostIn))
 async def boost(desk: TheDesk, actor: TheActor, request: Request) -> Response:
-    given = read_body(BoostIn, await request.body())
+    given = await read_body(BoostIn, request)
     made = await boosts.boost(
         desk.office,
         actor,

@@ -13,7 +13,7 @@ from danlu.actions.audit import entry
 from danlu.api.answers import NodeList, Status, Stopping
 from danlu.api.desk import Desk, TheActor, TheDesk
 from danlu.api.wire import Json, counts_out, node_out, time_out
-from danlu.domain.account import demand
+from danlu.domain.account import Actor, demand
 
 router = APIRouter(default_response_class=Json)
 
@@ -22,7 +22,7 @@ router = APIRouter(default_response_class=Json)
 async def status(desk: TheDesk, actor: TheActor) -> Response:
     demand(actor, "server.status", actor.name, "the status")
     trouble = desk.trouble()
-    nodes = _nodes(desk)
+    nodes = _nodes(desk, actor)
     return Json(
         {
             "version": __version__,
@@ -43,16 +43,13 @@ async def status(desk: TheDesk, actor: TheActor) -> Response:
     )
 
 
-def _nodes(desk: Desk) -> list[dict[str, Any]]:
-    return [node_out(view) for view in views.node_views(desk.book, desk.rules.nodes, now=datetime.now(UTC))]
+def _nodes(desk: Desk, actor: Actor) -> list[dict[str, Any]]:
+    return [node_out(view) for view in views.node_views(desk.book, desk.rules.nodes, actor, now=datetime.now(UTC))]
 
 
 @router.get("/nodes", response_model=NodeList)
 async def list_nodes(desk: TheDesk, actor: TheActor) -> Response:
-    demand(actor, "node.list", actor.name, "the list of nodes")
-    return Json(
-        {"items": [node_out(view) for view in views.node_views(desk.book, desk.rules.nodes, now=datetime.now(UTC))]}
-    )
+    return Json({"items": _nodes(desk, actor)})
 
 
 @router.post("/server/stop", response_model=Stopping)

@@ -15,7 +15,7 @@ from danlu.api.answers import Answer
 from danlu.api.desk import Desk, TheActor, TheDesk, origin_of
 from danlu.api.people_wire import NewToken, token_out
 from danlu.api.signon_pages import HEADERS, code_page, confirm_page, error_page
-from danlu.api.wire import Json, read_body, schema_of
+from danlu.api.wire import SMALL, Json, body_of, read_body, schema_of
 from danlu.errors import DanluError, Invalid, Refused
 
 log = logging.getLogger(__name__)
@@ -95,7 +95,7 @@ async def confirm_signon(desk: TheDesk, request: Request) -> Response:
     now = datetime.now(UTC)
     try:
         signon = _signon(desk)
-        confirmation = _field(await request.body(), "confirmation")
+        confirmation = _field(await body_of(request, most=MOST_FORM), "confirmation")
         ticket = signon.recognized(request.cookies.get(COOKIE, ""), confirmation=confirmation, now=now)
     except DanluError as error:
         return error_page(error)
@@ -125,7 +125,7 @@ async def return_from_provider(desk: TheDesk, request: Request) -> Response:
 
 @router.post("/signon/finish", status_code=201, response_model=NewToken, openapi_extra=schema_of(FinishIn))
 async def finish_signon(desk: TheDesk, request: Request) -> Response:
-    given = read_body(FinishIn, await request.body())
+    given = await read_body(FinishIn, request, most=SMALL)
     token, secret = await _signon(desk).finish(
         given.code, given.verifier, origin=origin_of(request), now=datetime.now(UTC)
     )
@@ -134,7 +134,7 @@ async def finish_signon(desk: TheDesk, request: Request) -> Response:
 
 @router.put("/users/{name}/subject", response_model=Linked, openapi_extra=schema_of(LinkIn))
 async def link_account(desk: TheDesk, actor: TheActor, request: Request, name: str) -> Response:
-    given = read_body(LinkIn, await request.body())
+    given = await read_body(LinkIn, request)
     person = await link(desk.office, actor, name, given.subject, now=datetime.now(UTC))
     return Json({"user": person.name, "subject": person.subject})
 
@@ -162,6 +162,4 @@ def _redirect_url(signon: Signon, request: Request) -> str:
 
 
 def _field(body: bytes, name: str) -> str:
-    if len(body) > MOST_FORM:
-        raise Invalid("this form is too long")
     return parse_qs(body.decode("ascii", "replace")).get(name, [""])[0]

@@ -22,7 +22,7 @@ IN_MEMORY = 1024 * 1024
 @router.post("/snapshots", response_model=Announced)
 async def announce(desk: TheDesk, actor: TheActor, request: Request) -> Response:
     demand(actor, "job.submit", actor.name, "a new snapshot")
-    entries = read_body(SnapshotIn, await request.body()).files
+    entries = (await read_body(SnapshotIn, request)).files
     files = [_file(entry) for entry in entries]
     check_manifest(files, limit_bytes=desk.snapshot_limit_bytes)
     snapshot_id, missing = await asyncio.to_thread(shelf_of(desk.state_dir, actor.name).add, files)

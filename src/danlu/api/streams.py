@@ -1,15 +1,17 @@
 """Routes that stream: logs as raw bytes, and the framed follow that carries log, states and the exit code."""
 
+import contextlib
 import json
 import os
 import struct
 from collections.abc import AsyncIterator
 
 from fastapi import APIRouter
+from starlette.requests import HTTPConnection, Request
 from starlette.responses import Response, StreamingResponse
 
-from danlu.actions.logs import JobSeen, LogBytes, find_log, first_offset, follow_to_end
-from danlu.api.desk import Desk, TheActor, TheDesk, job_json
+from danlu.actions.logs import Followed, JobSeen, LogBytes, check_reader, find_log, first_offset, follow_to_end
+from danlu.api.desk import Desk, TheActor, TheDesk, Welcome, job_json
 from danlu.domain.account import Actor
 from danlu.domain.job import Job
 from danlu.engines.logfiles import read_all
@@ -17,17 +19,20 @@ from danlu.engines.logfiles import read_all
 router = APIRouter()
 
 FRAMED = "application/vnd.danlu.frames"
+MOST = 2**62  # bytes or lines that any file could have
 
 
 def frame(kind: bytes, payload: bytes = b"") -> bytes:
     return kind + struct.pack(">I", len(payload)) + payload
 
 
-def framed(desk: Desk, actor: Actor, job: Job, *, offset: int = 0, tail: int | None = None) -> Response:
+def framed(
+    desk: Desk, connection: HTTPConnection, actor: Actor, job: Job, *, offset: int = 0, tail: int | None = None
+) -> Response:
     """A job's life from now on, as frames."""
 
     async def frames() -> AsyncIterator[bytes]:
-        async for event in follow_to_end(desk.book, desk.files, desk.state_dir, job, offset=offset, tail=tail):
+        async for event in _seen(desk, connection, job, offset, tail):
             if isinstance(event, LogBytes):
                 yield frame(b"L", event.data)
             elif isinstance(event, JobSeen):
@@ -40,15 +45,18 @@ def framed(desk: Desk, actor: Actor, job: Job, *, offset: int = 0, tail: int | N
 
 
 @router.get("/jobs/{ref}/follow")
-async def follow_job(desk: TheDesk, actor: TheActor, ref: str, offset: int = 0, tail: int | None = None) -> Response:
+async def follow_job(
+    desk: TheDesk, actor: TheActor, request: Request, ref: str, offset: int = 0, tail: int | None = None
+) -> Response:
     job, _ = await find_log(desk.book, desk.state_dir, actor, ref, None)
-    return framed(desk, actor, job, offset=max(0, offset), tail=tail)
+    return framed(desk, request, actor, job, offset=_inside(offset), tail=_tail(tail))
 
 
 @router.get("/jobs/{ref}/logs")
 async def logs(
     desk: TheDesk,
     actor: TheActor,
+    request: Request,
     ref: str,
     follow: bool = False,
     tail: int | None = None,
@@ -57,17 +65,41 @@ async def logs(
 ) -> Response:
     job, path = await find_log(desk.book, desk.state_dir, actor, ref, attempt)
     if follow and attempt in (None, job.attempt):
-        return StreamingResponse(_followed(desk, job, max(0, offset), tail), media_type="text/plain")
+        followed = _followed(desk, request, job, _inside(offset), _tail(tail))
+        return StreamingResponse(followed, media_type="text/plain")
     if not os.path.exists(path):
         return Response(b"", media_type="text/plain")
-    start = first_offset(path, tail=tail, offset=max(0, offset))
+    start = first_offset(path, tail=_tail(tail), offset=_inside(offset))
     length = max(0, os.path.getsize(path) - start)
     return StreamingResponse(
         read_all(path, start, length), media_type="text/plain", headers={"Content-Length": str(length)}
     )
 
 
-async def _followed(desk: Desk, job: Job, offset: int, tail: int | None) -> AsyncIterator[bytes]:
-    async for event in follow_to_end(desk.book, desk.files, desk.state_dir, job, offset=offset, tail=tail):
+async def _followed(
+    desk: Desk, connection: HTTPConnection, job: Job, offset: int, tail: int | None
+) -> AsyncIterator[bytes]:
+    async for event in _seen(desk, connection, job, offset, tail):
         if isinstance(event, LogBytes):
             yield event.data
+
+
+async def _seen(
+    desk: Desk, connection: HTTPConnection, job: Job, offset: int, tail: int | None
+) -> AsyncIterator[Followed]:
+    """What there is to see of a job, as long as who looks may."""
+    welcome = Welcome(desk, connection, lambda actor: check_reader(actor, job))
+    followed = follow_to_end(desk.book, desk.files, desk.state_dir, job, offset=offset, tail=tail)
+    async with contextlib.aclosing(followed):
+        async for event in followed:
+            if not await welcome.lasts():
+                return
+            yield event
+
+
+def _inside(offset: int) -> int:
+    return max(0, min(offset, MOST))
+
+
+def _tail(lines: int | None) -> int | None:
+    return None if lines is None else max(0, min(lines, MOST))

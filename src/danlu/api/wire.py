@@ -6,22 +6,27 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Annotated, Any, TypeVar
 
+from fastapi import Query
 from pydantic import BaseModel, ConfigDict, PlainValidator, ValidationError, WithJsonSchema
+from starlette.requests import Request
 from starlette.responses import Response
 
 from danlu.actions.alternatives import Alternative, render_options
-from danlu.actions.views import Holder, NodeView
+from danlu.actions.views import Holder, NodeView, reason_for, sees_command
 from danlu.actions.why import DryRun, Why
 from danlu.actions.wishes import WISH_NAMES, Wish
-from danlu.domain.account import Actor, may
-from danlu.domain.job import Job
+from danlu.domain.account import Actor
+from danlu.domain.job import Job, Reason
 from danlu.domain.resources import Ask, Seat
-from danlu.errors import DanluError, Invalid
+from danlu.errors import DanluError, Invalid, TooLong
 from danlu.provision.folders import log_path_of
 from danlu.scheduler.snapshot import Plan
 from danlu.store.base import PastRun
 
 M = TypeVar("M", bound=BaseModel)
+# A snapshot of many files, an environment, an array of thousands: what one request may say.
+MOST_BODY = 64 * 2**20
+SMALL = 64 * 2**10  # where nobody has said yet who they are
 
 
 def _text(value: Any) -> str:
@@ -73,6 +78,9 @@ Pairs = Annotated[
     WithJsonSchema({"type": "object", "additionalProperties": {"type": "string"}}),
 ]
 
+# Where a page goes on: a number that a database can hold.
+Cursor = Annotated[int | None, Query(ge=0, lt=2**63)]
+
 
 class ChangesIn(BaseModel):
     """Options of a submit; each may be left out."""
@@ -118,8 +126,25 @@ def schema_of(model: type[BaseModel]) -> dict[str, Any]:
     return {"requestBody": {"content": {"application/json": {"schema": model.model_json_schema()}}}}
 
 
-def read_body(model: type[M], body: bytes) -> M:
+async def body_of(request: Request, *, most: int = MOST_BODY) -> bytes:
+    """All of it, unless it is too long: then what is left is not even read."""
+    declared = request.headers.get("content-length", "")
+    parts, size = [], int(declared) if declared.isdecimal() else 0
+    if size <= most:
+        size = 0
+        async for part in request.stream():
+            size += len(part)
+            if size > most:
+                break
+            parts.append(part)
+    if size > most:
+        raise TooLong(f"the body is longer than {most:,} bytes", "send less at once")
+    return b"".join(parts)
+
+
+async def read_body(model: type[M], request: Request, *, most: int = MOST_BODY) -> M:
     """Check a body against its model; the first thing wrong is refused by name."""
+    body = await body_of(request, most=most)
     try:
         document = json.loads(body or b"{}")
     except (ValueError, RecursionError) as error:
@@ -186,9 +211,9 @@ def time_out(at: datetime | None) -> str | None:
 
 def job_out(job: Job, actor: Actor, plan: Plan, state_dir: str) -> dict[str, Any]:
     spec, ask, seat = job.spec, job.spec.ask, job.seat
-    mine = may(actor, "job.show_command", job.user, (spec.team,))
+    mine = sees_command(actor, job)
     wait = plan.waits.get(job.group) if job.state == "QUEUED" else None
-    reason = wait.reason if wait else job.reason
+    reason = wait.reason if wait else reason_for(actor, job, job.reason)
     return {
         "id": job.id,
         "seq": job.seq,
@@ -241,11 +266,12 @@ def ask_out(ask: Ask) -> dict[str, Any]:
     }
 
 
-def past_run_out(run: PastRun) -> dict[str, Any]:
+def past_run_out(run: PastRun, job: Job, actor: Actor) -> dict[str, Any]:
+    reason = reason_for(actor, job, Reason(run.reason_code, run.reason_text))
     return {
         "attempt": run.attempt,
         "state": run.state,
-        "reason": {"code": run.reason_code, "text": run.reason_text},
+        "reason": {"code": reason.code, "text": reason.text},
         "started_at": time_out(run.started_at),
         "ended_at": time_out(run.ended_at),
         "exit_code": run.exit_code,

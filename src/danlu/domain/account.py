@@ -166,7 +166,7 @@ RIGHTS: dict[str, frozenset[str]] = {
     "team.remove": _LEADERS,
     "team.leader": _NOBODY,
     "quota.show": _EVERYONE,
-    "quota.set": _LEADERS,  # of every team that the person is in; a team's own quota: administrators
+    "quota.set": _LEADERS,  # of every team that another person is in; a team's and one's own: administrators
     "usage.show": _OF_THE_TEAM,
     "boost.set": _LEADERS,
     "boost.list": _OF_THE_TEAM,

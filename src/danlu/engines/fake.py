@@ -54,9 +54,12 @@ class FakeEngine:
 
     # What tests do to it
 
-    def finish(self, run_id: RunId | str, exit_code: int | None = 0, ending: Ending = Ending.EXITED) -> None:
+    def finish(
+        self, run_id: RunId | str, exit_code: int | None = 0, ending: Ending = Ending.EXITED, reason: str = ""
+    ) -> None:
         """The run ends now."""
-        self._end(self.handle(RunId(run_id)), Play(exit_code=exit_code, ending=ending), self._clock())
+        play = Play(exit_code=exit_code, ending=ending, reason=reason)
+        self._end(self.handle(RunId(run_id)), play, self._clock())
         self._on_change()
 
     def note(self, run_id: RunId | str, text: str) -> None:

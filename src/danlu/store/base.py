@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
-from danlu.domain.account import Role
+from danlu.domain.account import AuditEntry, Role
 from danlu.domain.job import Job, JobId, JobState
 from danlu.domain.ledger import Charge
 
@@ -126,7 +126,12 @@ class Store(Protocol):
         """Empty if it is unknown or not needed any more."""
         ...
 
-    async def add_token(self, token: Token) -> None: ...
+    async def add_token(self, token: Token, audit: Sequence[AuditEntry] = ()) -> None:
+        """Remember it together with what the log says of it, or neither."""
+        ...
+
     async def tokens(self) -> Sequence[Token]: ...
     async def token(self, digest: str) -> Token | None: ...
-    async def drop_token(self, token_id: str) -> bool: ...
+    async def drop_token(self, token_id: str, audit: Sequence[AuditEntry] = ()) -> bool:
+        """Whether there was one. The log says so only then."""
+        ...

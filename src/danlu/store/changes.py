@@ -50,11 +50,13 @@ class Remove:
 @dataclass(frozen=True, slots=True)
 class AddToken:
     token: Token
+    audit: Sequence[AuditEntry] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class DropToken:
     id: str
+    audit: Sequence[AuditEntry] = ()  # written if there was one to drop
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,14 +250,17 @@ def _remove_one(tx: Transaction, ids: list[str]) -> int:
 
 def _add_token(tx: Transaction, run: list[AddToken]) -> list[None]:
     tx.many(tx.text.add_token, [rows.token_row(one.token) for one in run])
+    _note(tx, run)
     return [None] * len(run)
 
 
 def _drop_token(tx: Transaction, run: list[DropToken]) -> list[bool]:
     where = tables.tokens.c.id
-    return [
+    gone = [
         tx.connection.execute(tables.tokens.delete().where(where == rows.stored(one.id))).rowcount > 0 for one in run
     ]
+    _note(tx, [one for one, was_there in zip(run, gone, strict=True) if was_there])
+    return gone
 
 
 def _record(tx: Transaction, run: list[Record]) -> list[None]:
@@ -265,8 +270,12 @@ def _record(tx: Transaction, run: list[Record]) -> list[None]:
             tx.connection.execute(place.table.delete().where(*place.is_there))
             if place.row is not None:
                 tx.connection.execute(place.table.insert(), place.row)
-    tx.many(tx.text.add_audit, [people_rows.audit_row(entry) for one in run for entry in one.audit])
+    _note(tx, run)
     return [None] * len(run)
+
+
+def _note(tx: Transaction, run: Sequence[AddToken | DropToken | Record]) -> None:
+    tx.many(tx.text.add_audit, [people_rows.audit_row(entry) for one in run for entry in one.audit])
 
 
 _VERBS: dict[type, Callable[[Transaction, list[Any]], Sequence[Any]]] = {

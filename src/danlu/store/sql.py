@@ -131,8 +131,8 @@ class SqlStore:
     async def environ(self, environ_id: str) -> Mapping[str, str]:
         return await self._read(queries.environ, environ_id)
 
-    async def add_token(self, token: Token) -> None:
-        await self._write(changes.AddToken(token))
+    async def add_token(self, token: Token, audit: Sequence[AuditEntry] = ()) -> None:
+        await self._write(changes.AddToken(token, tuple(audit)))
 
     async def tokens(self) -> Sequence[Token]:
         return await self._read(queries.tokens)
@@ -140,8 +140,8 @@ class SqlStore:
     async def token(self, digest: str) -> Token | None:
         return await self._read(queries.token, digest)
 
-    async def drop_token(self, token_id: str) -> bool:
-        gone: bool = await self._write(changes.DropToken(token_id))
+    async def drop_token(self, token_id: str, audit: Sequence[AuditEntry] = ()) -> bool:
+        gone: bool = await self._write(changes.DropToken(token_id, tuple(audit)))
         return gone
 
     async def people(self) -> People:
