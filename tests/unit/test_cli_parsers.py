@@ -1,5 +1,7 @@
 """Both parsers are made from one table, and agree wherever the fast one answers."""
 
+import shlex
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -116,6 +118,11 @@ def test_every_command_has_help_with_its_options() -> None:
             slow.parse([*command.name.split(), "--help"])
         for option in command.options:
             assert option.names[0] in str(asked.value)
+        assert command.examples, command.name
+        for line in command.examples:
+            assert line in str(asked.value)
+            typed = shlex.split(line.partition(" > ")[0])
+            assert typed[0] == "eval" or fast.parse(typed[1:]) is not None, line
 
 
 def test_the_overview_names_every_command() -> None:

@@ -7,13 +7,19 @@ from danlu.cli.words import JSON, Command, Option
 FAKE = Option("--fake", help="play all the nodes that the file describes on this machine, to try a cluster")
 
 CLUSTER = (
-    Command("status", "server:status", "cluster", "the server, its cards and its jobs", (JSON,)),
-    Command("nodes", "server:nodes", "cluster", "machines, and what is free on them", (JSON,)),
+    Command(
+        "status", "server:status", "cluster", "the server, its cards and its jobs", (JSON,),
+        examples=("danlu status",),
+    ),
+    Command(
+        "nodes", "server:nodes", "cluster", "machines, and what is free on them", (JSON,),
+        examples=("danlu nodes --json",),
+    ),
     Command(
         "queues", "queues:queues", "cluster", "queues: what is free in them, who may use them, their rules",
         (JSON,), words="NAME", words_min=0, examples=("danlu queues", "danlu queues train --json"),
     ),
-    Command("gpus", "server:gpus", "cluster", "cards, and who holds them", (JSON,)),
+    Command("gpus", "server:gpus", "cluster", "cards, and who holds them", (JSON,), examples=("danlu gpus",)),
 )  # fmt: skip
 
 SHARES = (
@@ -78,7 +84,7 @@ SERVER = (
             "danlu up --config examples/clusters/fics.toml --fake",
         ),
     ),
-    Command("down", "server:down", "server", "stop your own server; jobs go on"),
+    Command("down", "server:down", "server", "stop your own server; jobs go on", examples=("danlu down",)),
     Command(
         "serve", "server:serve", "server", "run the shared server of a lab",
         (Option("--config", metavar="FILE", help="settings in TOML"), FAKE),
@@ -113,5 +119,5 @@ OTHER = (
         "completion", "complete:script", "other", "a script that completes danlu's words: bash, zsh or fish",
         words="SHELL", examples=('eval "$(danlu completion bash)"',),
     ),
-    Command("version", "server:version", "other", "the version of this command", (JSON,)),
+    Command("version", "server:version", "other", "the version of this command", (JSON,), examples=("danlu version",)),
 )  # fmt: skip

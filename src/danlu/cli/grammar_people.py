@@ -24,8 +24,13 @@ PEOPLE = (
             "danlu login --browser --paste",
         ),
     ),
-    Command("logout", "login:logout", "people", "end the login, here and at the server"),
-    Command("whoami", "login:whoami", "people", "who you are to the server: role, teams, how signed in", (JSON,)),
+    Command(
+        "logout", "login:logout", "people", "end the login, here and at the server", examples=("danlu logout",),
+    ),
+    Command(
+        "whoami", "login:whoami", "people", "who you are to the server: role, teams, how signed in",
+        (JSON,), examples=("danlu whoami",),
+    ),
     Command(
         "passwd", "login:passwd", "people", "change your password, or reset another's (administrators)",
         (PASSWORD_STDIN,), words="USER", words_min=0, examples=("danlu passwd", "danlu passwd li"),
@@ -47,8 +52,12 @@ PEOPLE = (
             Option("--all", "-a", help="everybody's (administrators)"),
             JSON,
         ),
+        examples=("danlu token list",),
     ),
-    Command("token revoke", "login:token_revoke", "people", "make tokens useless", words="ID..."),
+    Command(
+        "token revoke", "login:token_revoke", "people", "make tokens useless",
+        words="ID...", examples=("danlu token revoke 3b569a3e",),
+    ),
     Command(
         "account ask", "people:account_ask", "people", "ask for an account; no login needed",
         (
@@ -64,7 +73,7 @@ PEOPLE = (
     ),
     Command(
         "account list", "people:account_list", "people", "who waits for an account (leaders, administrators)",
-        (Option("--all", "-a", help="the decided ones too"), JSON),
+        (Option("--all", "-a", help="the decided ones too"), JSON), examples=("danlu account list",),
     ),
     Command(
         "account approve", "people:account_approve", "people", "a leader's yes to a request",
@@ -79,7 +88,7 @@ PEOPLE = (
         (Option("--why", metavar="TEXT", help="the reason, for the audit log"), JSON),
         words="ID", examples=('danlu account refuse k3fz82aw --why "left the lab"',),
     ),
-    Command("user list", "people:user_list", "people", "accounts", (JSON,)),
+    Command("user list", "people:user_list", "people", "accounts", (JSON,), examples=("danlu user list",)),
     Command(
         "user show", "people:user_show", "people", "everything about an account",
         (JSON,), words="USER", examples=("danlu user show li",),
@@ -117,7 +126,9 @@ PEOPLE = (
         "team create", "people:team_create", "people", "a new team (administrators)",
         (JSON,), words="TEAM", examples=("danlu team create nlp",),
     ),
-    Command("team list", "people:team_list", "people", "teams, and who leads them", (JSON,)),
+    Command(
+        "team list", "people:team_list", "people", "teams, and who leads them", (JSON,), examples=("danlu team list",),
+    ),
     Command(
         "team show", "people:team_show", "people", "who is in a team",
         (JSON,), words="TEAM", examples=("danlu team show nlp",),

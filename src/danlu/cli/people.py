@@ -161,7 +161,7 @@ def account_ask(values: Values) -> int:
         render.as_json(made)
         return 0
     render.out(f"asked for the account {user} in team {made['team']}: request {made['id']}")
-    render.say("once it is open, `danlu login` lets you in", "dim")
+    render.say("`danlu login` says how it stands, and lets you in once it is open", "dim")
     return 0
 
 

@@ -75,6 +75,8 @@ def usage(values: Values) -> int:
         render.out(render_usage_csv(found))
     else:
         render.out(render_usage(found, render.width()))
+        if render.is_terminal(2):
+            render.say(f"from {found['since'][:10]} to {found['until'][:10]}", "dim")
     return 0
 
 
