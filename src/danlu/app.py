@@ -215,9 +215,11 @@ def _first_admin(place: boot.Place, desk: Desk) -> str:
     if place.home or has_admin(desk.office):
         return ""
     server = boot.reachable(place, desk.addresses[-1])
+    # Not in the command: every user of a machine sees the words of every command that runs.
     return (
         "There is no administrator's account yet. This makes one, once, as long as this server runs:\n"
-        f"  danlu login --server {server} --first {desk.office.first.new_code()} --user NAME\n"
+        f"  danlu login --server {server} --first - --user NAME\n"
+        f"It asks for this code: {desk.office.first.new_code()}\n"
     )
 
 

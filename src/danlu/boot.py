@@ -279,6 +279,7 @@ def log_to(state_dir: str | None) -> None:
     # What they say at each start is of no use to who reads it.
     for name in ("alembic", "uvicorn.error"):
         logging.getLogger(name).setLevel(logging.WARNING)
+    log.debug("DANLU_DEBUG is set: more is written down")
 
 
 def _make_folders(place: Place) -> None:

@@ -1,4 +1,4 @@
-"""Passwords and names from the person at the terminal: never from the command line, never shown."""
+"""Passwords, codes and names from the person at the terminal: never shown."""
 
 from __future__ import annotations
 
@@ -34,6 +34,13 @@ def new_password(values: Values, whose: str) -> str:
     if _hidden("The same again: ") != first:
         raise Invalid("the two are not the same", "try again")
     return first
+
+
+def code(values: Values, given: str) -> str:
+    """A one-time code: as given, or asked for if that is `-`; with `--password-stdin` it is the line before."""
+    if given != "-":
+        return given
+    return _line_of_stdin() if values["password_stdin"] else _hidden("The code that the server printed: ")
 
 
 def name(prompt: str) -> str:

@@ -73,7 +73,7 @@ def _take(known: dict[str, Option], values: dict[str, object], word: str, follow
         values[option.key] = True
         return 0
     if not equals:
-        if following is None or following[:1] == "-":
+        if following is None or (following[:1] == "-" and following != "-"):
             return -1
         value = following
     if value == "--":

@@ -16,7 +16,7 @@ PEOPLE = (
             Option("--browser", help="sign on in the browser, where the server offers it"),
             Option("--no-browser", help="with --browser: show the address and open nothing"),
             Option("--paste", help="with --browser: the browser is on another machine, and shows a code to paste here"),
-            Option("--first", metavar="CODE", help="become the first administrator, with the code the server printed"),
+            Option("--first", metavar="CODE", help="become the first administrator; `-` asks for the printed code"),
             JSON,
         ),
         examples=(

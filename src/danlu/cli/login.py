@@ -34,7 +34,8 @@ def login(values: Values) -> int:
         )
     user = values["user"] or asking.name("Name: ")
     if values["first"]:
-        answer = client.first_admin(values["first"], user, asking.new_password(values, f" for {user}"))
+        code = asking.code(values, values["first"])
+        answer = client.first_admin(code, user, asking.new_password(values, f" for {user}"))
     else:
         answer = client.login(user, asking.password(values, f"Password of {user} at {client.address.text}: "))
     if is_socket:
