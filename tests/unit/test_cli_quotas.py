@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from danlu.cli.text import epoch
-from danlu.cli.views_quotas import render_boosts, render_quotas, render_usage, render_usage_csv
+from danlu.cli.views_quotas import render_boosts, render_quotas, render_quotas_csv, render_usage, render_usage_csv
 
 NOW = epoch("2026-11-15T12:00:00Z")
 NOTHING = {"gpus": 0, "shards": 0, "cpus": 0, "memory_mib": 0, "jobs": 0}
@@ -80,6 +80,15 @@ def test_names_are_no_formulas_to_a_spreadsheet(name: str) -> None:
     assert len(rows) == 2
     assert rows[1][0][0] in "'\\"
     assert text.encode()
+
+
+def test_quotas_as_csv_have_held_limit_and_waiting_of_each_thing() -> None:
+    limits = NO_LIMITS | {"gpus": 8, "gpu_hours": 500}
+    quota = a_quota(limits=limits, held=NOTHING | {"gpus": 6.5}, waiting=NOTHING | {"gpus": 3}, borrow=True)
+    row, bare = csv.DictReader(io.StringIO(render_quotas_csv([quota, a_quota(holder="user:li")])))
+    assert (row["holder"], row["gpus"], row["gpus_limit"], row["gpus_waiting"]) == ("team:nlp", "6.5", "8", "3")
+    assert (row["cpus_limit"], row["gpu_hours"], row["gpu_hours_limit"], row["period"]) == ("", "0.0", "500", "month")
+    assert (row["borrow"], bare["borrow"], bare["gpus_limit"], bare["period"]) == ("yes", "no", "", "")
 
 
 def test_csv_has_a_header_and_quotes_what_needs_it() -> None:

@@ -25,8 +25,12 @@ CLUSTER = (
 SHARES = (
     Command(
         "quota", "quotas:show", "shares", "what you and your teams may hold, hold and wait for",
-        (Option("--all", "-a", help="every quota there is"), JSON), words="HOLDER", words_min=0,
-        examples=("danlu quota", "danlu quota nlp", "danlu quota user:li"),
+        (
+            Option("--all", "-a", help="every quota there is"),
+            Option("--csv", help="print lines for a spreadsheet"),
+            JSON,
+        ),
+        words="HOLDER", words_min=0, examples=("danlu quota", "danlu quota nlp", "danlu quota --all --csv"),
     ),
     Command(
         "quota set", "quotas:set_quota", "shares", "limit a team or person; what is not named stays (leaders)",

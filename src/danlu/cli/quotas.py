@@ -17,9 +17,16 @@ def show(values: Values) -> int:
     wanted = values["words"][0] if values["words"] else ""
     if wanted and values["all"]:
         raise Invalid("`danlu quota` shows one holder, or with `--all` every quota there is")
+    if values["json"] and values["csv"]:
+        raise Invalid("--json or --csv, not both")
     items = connect(values).quotas(wanted, every=values["all"])
     if values["json"]:
         render.as_json({"items": items})
+        return 0
+    if values["csv"]:
+        from danlu.cli.views_quotas import render_quotas_csv
+
+        render.out(render_quotas_csv(items))
         return 0
     if not items:
         render.say("no quotas: everybody may use everything", "dim")

@@ -7,12 +7,13 @@ from danlu.cli.views import render_seat
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
     from typing import Any
 
     Data = dict[str, Any]
 
 HOLDERS_SHOWN = 20
+_AMOUNTS = ("gpus", "shards", "cpus", "memory_mib", "jobs")
 _COLUMNS = ("runs", "running", "gpu_hours", "asked_gpu_hours", "cpu_hours", "mean_wait_s", "longest_wait_s")
 
 
@@ -85,15 +86,41 @@ def render_usage(usage: Data, width: int | None) -> str:
 
 
 def render_usage_csv(usage: Data) -> str:
-    """A header and a line for each; names are data, also to a spreadsheet."""
+    rows = [[item["name"], *(item[name] for name in _COLUMNS)] for item in usage["items"]]
+    return _csv([usage["by"], *_COLUMNS], rows)
+
+
+def render_quotas_csv(items: Sequence[Data]) -> str:
+    """Of each thing what is held, the limit (empty: none) and what waits for it."""
+    head = [f"{name}{part}" for name in _AMOUNTS for part in ("", "_limit", "_waiting")]
+    rows = [
+        [
+            item["holder"],
+            *(
+                value
+                for name in _AMOUNTS
+                for value in (item["held"][name], item["limits"][name], item["waiting"][name])
+            ),
+            item["spent_gpu_hours"],
+            item["limits"]["gpu_hours"],
+            item["period"] if item["limits"]["gpu_hours"] is not None else "",
+            "yes" if item["borrow"] else "no",
+        ]
+        for item in items
+    ]
+    return _csv(["holder", *head, "gpu_hours", "gpu_hours_limit", "period", "borrow"], rows)
+
+
+def _csv(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """A header and a line for each; the first column is a name, which is data also to a spreadsheet."""
     import csv
     import io
 
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow([usage["by"], *_COLUMNS])
-    for item in usage["items"]:
-        writer.writerow([_inert(item["name"]), *(item[name] for name in _COLUMNS)])
+    writer.writerow(head)
+    for name, *values in rows:
+        writer.writerow([_inert(str(name)), *values])
     return text.getvalue().removesuffix("\n")
 
 
