@@ -205,6 +205,24 @@ def test_a_shell_ends_when_its_person_is_disabled(tmp_path: Path) -> None:
     on_rig(scenario, tmp_path)
 
 
+def test_queued_jobs_for_a_team_wait_when_their_owner_is_let_go(tmp_path: Path) -> None:
+    async def scenario(rig: Rig) -> None:
+        await team_with(rig, "nlp", "zhao", "li")
+        owner, zhao = await come(rig, "li"), await come(rig, "zhao")
+        body = {"command": ["true"], "workdir": "/", "gpus": 2, "team": "nlp"}
+        first, second = [(await owner.post("/jobs", json=body)).json()["id"] for _ in range(2)]
+        await rig.state(owner, first, "RUNNING")
+        assert (await zhao.delete("/teams/nlp/members/li")).status_code == 200
+        rig.engine.finish(f"{first}.1")
+        await rig.state(owner, first, "SUCCEEDED")
+        why = (await owner.get(f"/jobs/{second}/why")).json()
+        assert (why["state"], why["reason"]["text"]) == ("QUEUED", "li is no longer in the team nlp")
+        assert (await zhao.put("/teams/nlp/members/li")).status_code == 200
+        await rig.state(owner, second, "RUNNING")
+
+    on_rig(scenario, tmp_path)
+
+
 # Pace
 
 

@@ -1,10 +1,18 @@
 """ARCHITECTURE.md names every room and every module, and every package has its card."""
 
 import ast
+import re
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "src" / "danlu"
+
+
+def test_doors_check_no_permission() -> None:
+    """The table is asked in `actions`, so that no door can forget it."""
+    for path in (PACKAGE / "api").glob("*.py"):
+        names = re.findall(r"^from danlu\.domain\.account import (\([^)]*\)|.*)$", path.read_text(), flags=re.M)
+        assert not re.search(r"\b(demand|may|RIGHTS)\b", " ".join(names)), path.name
 
 
 def test_every_module_is_in_the_plan_of_the_house() -> None:

@@ -52,6 +52,10 @@ async def issue_login(store: FullStore, person: Person, *, origin: str, now: dat
     return token, secret
 
 
+def check_own(actor: Actor) -> None:
+    demand(actor, "account.whoami", actor.name, "this account")
+
+
 async def logout(office: Office, actor: Actor, token: Token, *, now: datetime) -> None:
     demand(actor, "account.logout", token.user, "a login")
     await office.keyring.drop(token, entry(actor, "account.logout", token.user, f"token {token.id}", now=now))

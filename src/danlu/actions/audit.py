@@ -25,6 +25,12 @@ async def note_others(store: PeopleStore, actor: Actor, what: str, jobs: Iterabl
         await store.record((), [entry(actor, what, job, f"of {owner}", now=now) for job, owner in others.items()])
 
 
+async def note_server_stop(store: PeopleStore, actor: Actor, *, now: datetime) -> None:
+    """Before a server is stopped: who wants it, if they may."""
+    demand(actor, "server.stop", "", "the server")
+    await store.record((), [entry(actor, "server.stop", now=now)])
+
+
 async def listed(
     store: PeopleStore,
     actor: Actor,

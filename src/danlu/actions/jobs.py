@@ -20,6 +20,7 @@ from danlu.domain.queue import Queue
 from danlu.domain.resources import Node
 from danlu.domain.written import ArrayAsk, parse_dependency
 from danlu.errors import Conflict, Invalid, Refused, TooBig
+from danlu.provision.folders import shelf_of
 from danlu.provision.snapshots import SnapshotShelf
 from danlu.scheduler.plan import fits_ever
 from danlu.store.book import Book
@@ -49,6 +50,12 @@ class Rules:
     queues: Mapping[str, Queue] = field(default_factory=dict)  # none: every job may use everything
     pretends: str = ""  # the file whose cluster this machine only plays
     looks_at_folders: bool = True  # not for root: people would learn what is in folders that are closed to them
+
+
+def shelf_for(state_dir: str, actor: Actor) -> SnapshotShelf:
+    """Where somebody who may submit keeps code."""
+    demand(actor, "job.submit", actor.name, "a new snapshot")
+    return shelf_of(state_dir, actor.name)
 
 
 async def submit(

@@ -105,6 +105,8 @@ class Outlook:
         blocked = _blocked(live, group) if group.blocked else None
         if person is not None and not person.is_enabled:
             blocked = Reason("disabled", f"the account of {person.name} is disabled")
+        elif spec.team and not self.standing.roster.is_in(group.user, spec.team):
+            blocked = Reason("left_team", f"{group.user} is no longer in the team {spec.team}")
         may_start = group.free if at_once is None else min(group.free, at_once - group.running + freed)
         return entry_of(spec, group.key, group.user, group.seq, count=group.count, may_start=may_start, blocked=blocked)
 

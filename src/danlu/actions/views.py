@@ -127,6 +127,11 @@ def _is_wanted(job: Job, wanted: JobFilter) -> bool:
     )
 
 
+def check_status(actor: Actor) -> None:
+    """Refuse who may not know how the installation stands."""
+    demand(actor, "server.status", actor.name, "the status")
+
+
 def node_views(book: Book, nodes: Sequence[Node], actor: Actor, *, now: datetime) -> list[NodeView]:
     """Each node with what is free and who holds each card."""
     demand(actor, "node.list", actor.name, "the list of nodes")

@@ -21,7 +21,6 @@ from danlu.api.people_wire import (
     token_out,
 )
 from danlu.api.wire import SMALL, Json, read_body, schema_of
-from danlu.domain.account import demand
 
 router = APIRouter(default_response_class=Json)
 
@@ -66,7 +65,7 @@ async def logout(desk: TheDesk, request: Request) -> Response:
 @router.get("/me", response_model=Me)
 async def whoami(desk: TheDesk, request: Request) -> Response:
     actor, token = await recognized(request)
-    demand(actor, "account.whoami", actor.name, "this account")
+    accounts.check_own(actor)
     person = desk.roster.persons.get(actor.name)
     return Json(
         {

@@ -42,7 +42,7 @@ from danlu.api.wire import (
 from danlu.domain.account import Actor
 from danlu.domain.job import ACTIVE, ENDED, Job, JobState
 from danlu.errors import Invalid
-from danlu.provision.folders import remove_leftovers, run_folder_of, shelf_of
+from danlu.provision.folders import remove_leftovers, run_folder_of
 from danlu.store.base import JobFilter
 
 router = APIRouter(default_response_class=Json)
@@ -68,7 +68,7 @@ async def submit(
         return Json(dry_run_out(await reasons.dry_run(desk.book, desk.outlook, desk.rules, actor, wish, now=now)))
     if follow and wish.array:
         raise Invalid("one follows a single job, not an array", "submit it, then `danlu wait`")
-    shelf = shelf_of(desk.state_dir, actor.name)
+    shelf = jobs.shelf_for(desk.state_dir, actor)
     stored = await jobs.submit(desk.book, desk.rules, shelf, actor, wish, key=idempotency_key, now=now)
     if follow:
         return framed(desk, request, actor, stored[0])
@@ -78,7 +78,7 @@ async def submit(
 @router.post("/jobs/{ref}/clone", status_code=201, response_model=Submitted, openapi_extra=schema_of(ChangesIn))
 async def clone(desk: TheDesk, actor: TheActor, ref: str, request: Request, idempotency_key: Key = "") -> Response:
     changes = changes_in(await read_body(ChangesIn, request))
-    shelf, now = shelf_of(desk.state_dir, actor.name), datetime.now(UTC)
+    shelf, now = jobs.shelf_for(desk.state_dir, actor), datetime.now(UTC)
     stored = await jobs.clone(desk.book, desk.rules, shelf, actor, ref, changes, key=idempotency_key, now=now)
     return _submitted(desk, actor, stored)
 

@@ -9,18 +9,18 @@ from starlette.responses import Response
 
 from danlu import __version__
 from danlu.actions import views
-from danlu.actions.audit import entry
+from danlu.actions.audit import note_server_stop
 from danlu.api.answers import NodeList, Status, Stopping
 from danlu.api.desk import Desk, TheActor, TheDesk
 from danlu.api.wire import Json, counts_out, node_out, time_out
-from danlu.domain.account import Actor, demand
+from danlu.domain.account import Actor
 
 router = APIRouter(default_response_class=Json)
 
 
 @router.get("/status", response_model=Status)
 async def status(desk: TheDesk, actor: TheActor) -> Response:
-    demand(actor, "server.status", actor.name, "the status")
+    views.check_status(actor)
     trouble = desk.trouble()
     nodes = _nodes(desk, actor)
     return Json(
@@ -54,7 +54,6 @@ async def list_nodes(desk: TheDesk, actor: TheActor) -> Response:
 
 @router.post("/server/stop", response_model=Stopping)
 async def stop_server(desk: TheDesk, actor: TheActor) -> Response:
-    demand(actor, "server.stop", "the administrator", "the server")
-    await desk.office.store.record((), [entry(actor, "server.stop", now=datetime.now(UTC))])
+    await note_server_stop(desk.office.store, actor, now=datetime.now(UTC))
     desk.stop_server()
     return Json({"stopping": True})

@@ -6,12 +6,11 @@ import tempfile
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
+from danlu.actions import jobs
 from danlu.api.answers import Announced
 from danlu.api.desk import TheActor, TheDesk
 from danlu.api.wire import Json, SnapshotIn, read_body
-from danlu.domain.account import demand
 from danlu.errors import Invalid
-from danlu.provision.folders import shelf_of
 from danlu.provision.snapshots import SnapshotFile, check_manifest
 
 router = APIRouter(default_response_class=Json)
@@ -21,17 +20,17 @@ IN_MEMORY = 1024 * 1024
 
 @router.post("/snapshots", response_model=Announced)
 async def announce(desk: TheDesk, actor: TheActor, request: Request) -> Response:
-    demand(actor, "job.submit", actor.name, "a new snapshot")
+    shelf = jobs.shelf_for(desk.state_dir, actor)
     entries = (await read_body(SnapshotIn, request)).files
     files = [_file(entry) for entry in entries]
     check_manifest(files, limit_bytes=desk.snapshot_limit_bytes)
-    snapshot_id, missing = await asyncio.to_thread(shelf_of(desk.state_dir, actor.name).add, files)
+    snapshot_id, missing = await asyncio.to_thread(shelf.add, files)
     return Json({"id": snapshot_id, "missing": missing})
 
 
 @router.put("/blobs/{sha256}", status_code=204)
 async def put_blob(desk: TheDesk, actor: TheActor, sha256: str, request: Request) -> Response:
-    demand(actor, "job.submit", actor.name, "a new snapshot")
+    shelf = jobs.shelf_for(desk.state_dir, actor)
     size = 0
     with tempfile.SpooledTemporaryFile(max_size=IN_MEMORY) as received:
         async for chunk in request.stream():
@@ -40,7 +39,6 @@ async def put_blob(desk: TheDesk, actor: TheActor, sha256: str, request: Request
                 raise Invalid("this file alone is larger than a snapshot may be", "keep data out with .gitignore")
             received.write(chunk)
         received.seek(0)
-        shelf = shelf_of(desk.state_dir, actor.name)
         await asyncio.to_thread(shelf.put_blob, sha256, iter(lambda: received.read(IN_MEMORY), b""))
     return Response(status_code=204)
 

@@ -10,7 +10,7 @@ from danlu.scheduler.snapshot import Holding, Plan, Snapshot, Wait, Waiting
 # What nobody knows better of a run that has not begun, or only just.
 _USUAL = timedelta(hours=1)
 # Reasons that no waiting ends.
-_HOPELESS = frozenset({"never_fits", "closed", "no_queue", "disabled"})
+_HOPELESS = frozenset({"never_fits", "closed", "no_queue", "disabled", "left_team"})
 
 
 def with_guess(wait: Wait, snapshot: Snapshot, key: str, after: tuple[str, ...] = ()) -> Wait:

@@ -60,6 +60,9 @@ class Roster:
         held = self._by_user.get(user, {})
         return tuple(held[team] for team in sorted(held))
 
+    def is_in(self, user: str, team: str) -> bool:
+        return team in self._by_user.get(user, ())
+
     def members(self, team: str) -> tuple[Member, ...]:
         """Sorted by name."""
         held = self._by_team.get(team, {})
