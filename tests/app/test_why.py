@@ -150,6 +150,27 @@ def test_who_waits_for_a_quota_sees_who_fills_it_and_how_to_borrow(tmp_path: Pat
     on_rig(scenario, tmp_path, nodes=[node(gpus=3)])
 
 
+def test_only_who_holds_what_the_quota_is_short_of_fills_it(tmp_path: Path) -> None:
+    async def scenario(rig: Rig) -> None:
+        await move_in(rig)
+        chief, li = [await come(rig, name) for name in ("chief", "li")]
+        await chief.put("/quotas/user:li", json={"gpus": 1, "cpus": 4})
+        for asked in ({"gpus": 1, "cpus": 1}, {"cpus": 2}):
+            await rig.state(li, await submitted(li, **asked), "RUNNING")
+        card, cores = [job.id for job in rig.desk.book.live.holding()]
+
+        async def in_the_way(**asked: int) -> list[str]:
+            why = (await li.get(f"/jobs/{await submitted(li, **asked)}/why")).json()
+            assert why["reason"]["code"] == "quota"
+            return [one["id"] for one in why["holders"]]
+
+        assert await in_the_way(gpus=1, cpus=1) == [card]
+        assert sorted(await in_the_way(cpus=3)) == sorted([card, cores])
+        assert await in_the_way(cpus=5) == [], "nobody has to end: it never fits"
+
+    on_rig(scenario, tmp_path, nodes=[node(gpus=2, cpus=8)])
+
+
 def test_another_team_is_offered_to_who_is_in_it(tmp_path: Path) -> None:
     async def scenario(rig: Rig) -> None:
         await move_in(rig)

@@ -6,6 +6,7 @@ from ipaddress import IPv6Address, ip_address
 from math import ceil
 
 from danlu.errors import TooMany
+from danlu.scheduler.wording import render_count
 
 MOST_KNOWN = 10_000
 
@@ -121,7 +122,7 @@ def _together(name: str, place: str) -> str:
 
 def too_many(what: str, wait: timedelta) -> TooMany:
     seconds = ceil(wait.total_seconds())
-    return TooMany(f"{what}: wait {seconds} seconds", "then try again", retry_after_s=seconds)
+    return TooMany(f"{what}: wait {render_count(seconds, 'second')}", "then try again", retry_after_s=seconds)
 
 
 def place_of(origin: str) -> str:

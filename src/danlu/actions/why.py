@@ -1,7 +1,7 @@
 """Why a job waits: what blocks it, who holds what until when, and what would start now instead."""
 
 import asyncio
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
@@ -14,10 +14,10 @@ from danlu.actions.views import Holder, by_end, holder_of, reason_for
 from danlu.actions.wishes import Wish, wish_of
 from danlu.domain.account import Actor, Membership, demand
 from danlu.domain.job import Job, JobSpec, JobState, Reason
-from danlu.domain.quota import Quota, team_key, user_key
 from danlu.domain.resources import Ask, Node, Seat, model_fits
 from danlu.errors import DanluError
 from danlu.scheduler.guess import with_guess
+from danlu.scheduler.overdraft import who_fills
 from danlu.scheduler.plan import plan, seat_now
 from danlu.scheduler.snapshot import Snapshot, Wait, Waiting
 from danlu.store.book import Book
@@ -55,10 +55,10 @@ async def why(
     owner = Actor(job.user, teams=teams_of(job.user))
     choices = choices_of(rules, owner, job.spec)
     snapshot = outlook.snapshot(book.live, rules.nodes, now)
-    wait, found = await asyncio.to_thread(_think, snapshot, job, choices)
+    wait, found, filling = await asyncio.to_thread(_think, snapshot, job, choices)
     if wait is None:
         return Why(job, Reason("starting", "starts right now"), None, now)
-    held = [held for held in book.live.holding() if _is_in_the_way(held, job, wait.reason, rules, snapshot.quotas)]
+    held = [held for held in book.live.holding() if _is_in_the_way(held, job, wait.reason, rules, filling)]
     holders = sorted((holder_of(one, now) for one in held), key=by_end)
     return Why(job, wait.reason, wait.place, wait.estimated_at, wait.is_guess, tuple(holders), found)
 
@@ -99,14 +99,18 @@ def choices_of(rules: Rules, owner: Actor, spec: JobSpec) -> Choices:
     return Choices(queues, teams)
 
 
-def _think(snapshot: Snapshot, job: Job, choices: Choices) -> tuple[Wait | None, tuple[Alternative, ...]]:
+def _think(
+    snapshot: Snapshot, job: Job, choices: Choices
+) -> tuple[Wait | None, tuple[Alternative, ...], Collection[str]]:
+    """Why it waits, what would start instead, and the runs that fill its quota."""
     wait = plan(snapshot).waits.get(job.group)
     entry = next((one for one in snapshot.waiting if one.key == job.group), None)
     if wait is not None:
         wait = with_guess(wait, snapshot, job.group, tuple(one.on for one in job.waiting_for))
     if wait is None or entry is None or wait.reason.code in NO_HELP or job.waiting_for:
-        return wait, ()
-    return wait, find_alternatives(_less(snapshot, entry), entry, choices)
+        return wait, (), ()
+    filling = who_fills(snapshot, entry) if wait.reason.code == "quota" else ()
+    return wait, find_alternatives(_less(snapshot, entry), entry, choices), filling
 
 
 def _less(snapshot: Snapshot, entry: Waiting) -> Snapshot:
@@ -116,21 +120,14 @@ def _less(snapshot: Snapshot, entry: Waiting) -> Snapshot:
     return replace(snapshot, waiting=(*others, *(rest if entry.count > 1 else ())))
 
 
-def _is_in_the_way(held: Job, waiting: Job, reason: Reason, rules: Rules, quotas: Mapping[str, Quota]) -> bool:
+def _is_in_the_way(held: Job, waiting: Job, reason: Reason, rules: Rules, filling: Collection[str]) -> bool:
     """Does it hold what the other waits for: something of its quota, or of its kind in its queue?"""
     if reason.code in NO_HELP:
         return False
     if reason.code == "quota":
-        # What borrows takes no quota from who does not.
-        yields = held.spec.is_preemptible and not waiting.spec.is_preemptible
-        shared = {*_keys(held)} & {*_keys(waiting)}
-        return any(key in quotas and not (yields and quotas[key].borrow) for key in shared)
+        return held.id in filling
     queue = rules.queues.get(waiting.spec.queue)
     return _holds_such(held.seat, waiting.spec.ask, nodes_in(queue, rules.nodes) if queue else rules.nodes)
-
-
-def _keys(job: Job) -> tuple[str, str]:
-    return user_key(job.user), team_key(job.spec.team)
 
 
 def _holds_such(seat: Seat | None, ask: Ask, nodes: Sequence[Node]) -> bool:

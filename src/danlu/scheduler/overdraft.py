@@ -1,9 +1,10 @@
 """What people are told who are beyond a quota, in numbers as they are after the plan's starts."""
 
 from danlu.domain.job import Reason
-from danlu.scheduler.accounts import CPUS, GPUS, JOBS, MEMORY, NOTHING, SHARDS, Account, Amounts
+from danlu.scheduler.accounts import CPUS, GPUS, JOBS, MEMORY, NOTHING, SHARDS, Account, Amounts, amounts_of_run
 from danlu.scheduler.admission import Admission
-from danlu.scheduler.snapshot import Waiting
+from danlu.scheduler.free import FAR
+from danlu.scheduler.snapshot import Snapshot, Waiting
 from danlu.scheduler.wording import render_count, render_gpus, render_memory
 
 
@@ -28,6 +29,22 @@ def why_over(admission: Admission, waiting: Waiting) -> Reason:
         if account.claims:
             behind = f"would exceed the quota of {whose} together with {account.claims[0].key}"
     return Reason("behind", f"{behind}, which was before it")
+
+
+def who_fills(snapshot: Snapshot, waiting: Waiting) -> frozenset[str]:
+    """The runs that hold what an entry would need of the first quota that it is beyond. None, if even the whole of it
+    were too little."""
+    admission = Admission(snapshot, lambda _: FAR)
+    amounts, is_preemptible = admission.amounts(waiting), waiting.is_preemptible
+    for account in admission.accounts(waiting):
+        kind = account.beyond(account.base(is_preemptible), amounts)
+        if kind is None or (account.borrows and is_preemptible):
+            continue
+        if account.beyond(NOTHING, amounts) is not None:
+            break
+        runs = [held for held in account.runs if not (account.borrows and held.is_preemptible)]
+        return frozenset(held.key for held in runs if amounts_of_run(held, admission.shards_per_gpu)[kind])
+    return frozenset()
 
 
 def whose_is_exceeded(admission: Admission, waiting: Waiting) -> str:
