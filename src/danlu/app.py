@@ -159,6 +159,7 @@ async def rooms(settings: Settings, place: boot.Place, store: SqlStore, stopping
             trouble=lambda: schedule.trouble,
             stop_server=stopping.set,
             snapshot_limit_bytes=settings.snapshot_limit_bytes,
+            proxies=frozenset(settings.server.proxies),
         )
 
 

@@ -23,6 +23,7 @@ class ServerSettings:
     tls_cert: str = ""
     tls_key: str = ""
     plain_http: bool = False  # serve tokens unencrypted to other machines
+    proxies: tuple[str, ...] = ()  # addresses whose X-Forwarded-For is believed
     state_dir: str = ""
 
 

@@ -273,6 +273,33 @@ def test_answers_that_led_nowhere_do_not_fill_the_memory() -> None:
     assert codes.take(good, "v", now=NOW) == "li"
 
 
+@pytest.mark.parametrize(
+    ("proxies", "headers", "origin"),
+    [
+        ((), [("x-forwarded-for", "198.51.100.1")], "203.0.113.7"),
+        (("203.0.113.8",), [("x-forwarded-for", "198.51.100.1")], "203.0.113.7"),
+        (("203.0.113.7",), [], "203.0.113.7"),
+        (("203.0.113.7",), [("x-forwarded-for", "198.51.100.1")], "198.51.100.1"),
+        (("203.0.113.7",), [("x-forwarded-for", "10.0.0.1, 198.51.100.1")], "198.51.100.1"),
+        (("203.0.113.7",), [("x-forwarded-for", "10.0.0.1"), ("x-forwarded-for", "198.51.100.1")], "198.51.100.1"),
+        (("203.0.113.7",), [("x-forwarded-for", "uid:0")], "203.0.113.7"),
+    ],
+)
+def test_only_a_proxy_that_is_named_says_where_somebody_comes_from(
+    tmp_path: Path, proxies: tuple[str, ...], headers: list[tuple[str, str]], origin: str
+) -> None:
+    async def scenario(rig: Rig) -> None:
+        await open_account(rig, "li")
+        rig.desk = replace(rig.desk, proxies=frozenset(proxies))
+        body = {"user": "li", "password": PASSWORD}
+        answer = await rig.client().post("/login", json=body, headers=headers)
+        assert answer.status_code == 201
+        assert [one["origin"] for one in await audit_of(rig, what="account.login")] == [origin]
+        assert (await rig.client().get("/me", headers=headers)).status_code == 401
+
+    on_rig(scenario, tmp_path)
+
+
 # Requests made to break things
 
 

@@ -1,12 +1,14 @@
 """What the routes are given, and who is asking."""
 
 import asyncio
+import contextlib
 import os
 import pwd
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from ipaddress import ip_address
 from typing import Annotated, Any
 
 from fastapi import Depends
@@ -46,6 +48,7 @@ class Desk:
     stop_server: Callable[[], None]
     signon: Signon | None = None  # with a browser, where the configuration names a provider
     snapshot_limit_bytes: int = 100 * 2**20
+    proxies: frozenset[str] = frozenset()  # whose word about where a request comes from is believed
     started_at: datetime = field(default_factory=lambda: datetime.now(UTC))
 
 
@@ -87,7 +90,15 @@ def origin_of(connection: HTTPConnection) -> str:
     client = connection.scope.get("client")
     if not client:
         return ""
-    return ON_THE_SOCKET if client[0].startswith(PEER) else str(client[0])
+    if client[0].startswith(PEER):
+        return ON_THE_SOCKET
+    origin = str(client[0])
+    if origin in connection.app.state.desk.proxies:
+        # The last one is what the proxy saw itself; what is before it, anybody may have written.
+        said = ",".join(connection.headers.getlist("x-forwarded-for")).rpartition(",")[2].strip()
+        with contextlib.suppress(ValueError):
+            return str(ip_address(said))
+    return origin
 
 
 def _uid_of(connection: HTTPConnection) -> int | None:
