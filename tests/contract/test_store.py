@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from sqlalchemy import event
 
-from danlu.domain.account import Role
+from danlu.domain.account import AuditEntry, Role
 from danlu.domain.job import Dependency, Job, JobId, JobState, Reason
 from danlu.domain.resources import Seat
 from danlu.domain.written import Notice
@@ -278,6 +278,21 @@ def test_tokens(both: tuple[SqlStore, Run]) -> None:
     assert run(store.drop_token("t1")) is True
     assert run(store.drop_token("t1")) is False
     assert run(store.tokens()) == (two,)
+
+
+def test_a_token_and_its_line_of_the_log_are_one_write(both: tuple[SqlStore, Run]) -> None:
+    store, run = both
+
+    def said(what: str) -> list[AuditEntry]:
+        return [AuditEntry(NOW, "root", what)]
+
+    one = Token("t1", "d1", "li", Role.MEMBER, "ci", NOW, None)
+    run(store.add_token(one, said("token.create")))
+    with pytest.raises(Conflict):
+        run(store.add_token(replace(one, id="t2"), said("token.create")))
+    assert run(store.drop_token("t1", said("token.revoke"))) is True
+    assert run(store.drop_token("t1", said("token.revoke"))) is False
+    assert [entry.what for entry in run(store.audit(limit=10))] == ["token.revoke", "token.create"]
 
 
 def test_a_value_that_no_database_can_keep_fails_alone(both: tuple[SqlStore, Run]) -> None:
