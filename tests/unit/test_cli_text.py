@@ -187,7 +187,10 @@ NODE = {
             "memory_mib": 24576,
             "shards": 64,
             "shards_free": 48,
-            "holders": [{"id": "abc", "user": "li", "shards": 16}],
+            "holders": [
+                {"id": "abc", "user": "li", "shards": 8, "ends_at": "2026-11-15T14:10:00Z"},
+                {"id": "def", "user": "wang", "shards": 8, "ends_at": None},
+            ],
         },
     ],
 }
@@ -195,7 +198,8 @@ NODE = {
 
 def test_nodes_gpus_and_status() -> None:
     assert render_nodes([NODE], None).splitlines()[1].split() == ["desk", "6/8", "0/64G", "1/2", "yes"]
-    assert render_gpus([NODE], None).splitlines()[2] == "desk  1    RTX3090  24G     48/64        abc (li)"
+    held = "abc (li, 2h10m left), def (wang, no time limit)"
+    assert render_gpus([NODE], NOW, None).splitlines()[2] == f"desk  1    RTX3090  24G     48/64        {held}"
     status = {
         "version": "1",
         "pid": 7,

@@ -48,7 +48,7 @@ def gpus(values: Values) -> int:
         cards = [{"node": node["name"], **card} for node in found for card in node["gpus"]]
         render.as_json({"items": cards})
     elif any(node["gpus"] for node in found):
-        render.out(render_gpus(found, render.width()))
+        render.out(render_gpus(found, time(), render.width()))
     else:
         render.say("no cards; `danlu up --fake-gpus 4xRTX3090` pretends to have some")
     return 0

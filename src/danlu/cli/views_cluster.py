@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from danlu.cli.text import render_facts, render_mib, render_moment, render_table
+from danlu.cli.text import epoch, render_duration, render_facts, render_mib, render_moment, render_table
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def render_nodes(nodes: Sequence[Data], width: int | None) -> str:
     return render_table(["NODE", "CPUS FREE", "MEMORY FREE", "GPUS FREE", "ACCEPTS JOBS"], rows, width)
 
 
-def render_gpus(nodes: Sequence[Data], width: int | None) -> str:
+def render_gpus(nodes: Sequence[Data], now: float, width: int | None) -> str:
     rows = [
         [
             str(node["name"]),
@@ -64,10 +64,16 @@ def render_gpus(nodes: Sequence[Data], width: int | None) -> str:
             str(card["model"]),
             render_mib(card.get("memory_mib") or 0),
             f"{card['shards_free']}/{card['shards']}",
-            ", ".join(f"{holder['id']} ({holder.get('user') or '?'})" for holder in card.get("holders") or ())
-            or "free",
+            ", ".join(_holder(holder, now) for holder in card.get("holders") or ()) or "free",
         ]
         for node in nodes
         for card in node["gpus"]
     ]
     return render_table(["NODE", "GPU", "MODEL", "MEMORY", "SHARDS FREE", "HELD BY"], rows, width)
+
+
+def _holder(holder: Data, now: float) -> str:
+    """`k3fz82aw (li, 2h10m left)`."""
+    ends_at = holder.get("ends_at")
+    left = f"{render_duration(epoch(ends_at) - now)} left" if ends_at else "no time limit"
+    return f"{holder['id']} ({holder.get('user') or '?'}, {left})"
