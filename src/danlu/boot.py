@@ -181,10 +181,17 @@ def remembered(place: Place) -> Iterator[None]:
             pretence.forget(place.home)
 
 
+_ONE_USER = """\
+warning: all jobs run as the user of this server: whoever may submit one can read all logs and act as an administrator.
+For a lab: run the server as root with `run_as = "submitter"` in [engine], see docs/administration.md.
+"""
+
+
 def told_of(place: Place, settings: Settings) -> str:
-    """What somebody who tries a cluster should know."""
+    """What somebody who starts it should know."""
     if not place.pretends:
-        return ""
+        is_shared = place.listen or place.shared_socket
+        return _ONE_USER if is_shared and settings.engine.run_as == "server" else ""
     count = len(nodes_of(settings.nodes))
     nodes = "1 node" if count == 1 else f"{count} nodes"
     return f"This machine plays the {nodes} of {place.pretends}: `danlu nodes`, `danlu queues`.\n"

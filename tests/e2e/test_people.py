@@ -99,6 +99,7 @@ def test_from_the_first_start_to_a_job_of_somebody_new(here: Installation) -> No
     lab.shared.serve()
     lab.until_printed(r"(Ctrl-C stops)")
     assert b"--first" not in lab.printed
+    assert b"all jobs run as the user of this server" in lab.printed
     assert "chief" in lab.danlu("chief", "whoami")
 
 
