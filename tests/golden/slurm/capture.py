@@ -79,7 +79,7 @@ def _with_accounting(album: Album) -> None:
         "sacctmgr-assoc", "sacctmgr", "--noheader", "--parsable2", "show", "assoc", "format=account,user,grptres"
     )
     _refusals(album)
-    cluster.wait_for_node("gn4", "down*", seconds=120)
+    cluster.wait_for_node("gn4", "DOWN+NOT_RESPONDING", seconds=120)
     album.keep("scontrol-nodes", "scontrol", "--details", "--oneliner", "show", "node", "--all")
     album.keep("sinfo", "sinfo", "--noheader", "--all", "--Node", "--format=%N|%P|%T|%E|%c|%m|%G")
     cluster.wait_for(limited, "TIMEOUT", seconds=180)
@@ -105,7 +105,7 @@ def _fill(cluster: SlurmCluster) -> None:
         (submit("exit 7", "--job-name=bad"), "FAILED"),
         (submit("kill -9 $$", "--job-name=killed"), "FAILED"),
     ]
-    submit("true", "--job-name=no-log", "--output=/nowhere/at/all")
+    submit("true", "--job-name=no-log", "--output=/proc/nowhere/log")
     for job, state in ends:
         cluster.wait_for(job, state)
     on = "--nodelist=gn1"
