@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from danlu.cli import views_people
+from danlu.cli.text import epoch
 from danlu.client import credentials
 from danlu.client.http import Address
 from tests.app.fake_server import FakeServer
@@ -39,6 +40,16 @@ def test_what_others_wrote_cannot_move_the_cursor() -> None:
     for shown in (views_people.render_requests([request], 0, None), views_people.render_audit([entry], None)):
         assert "\x1b" not in shown
         assert len(shown.splitlines()) == 2
+
+
+def test_requests_fit_a_terminal_of_80_columns() -> None:
+    request = {
+        "id": "k3fz82aw", "user": "liming", "team": "nlp", "state": "APPROVED", "decided_by": "zhao",
+        "asked_at": "2026-11-15T10:00:00Z", "full_name": "Li Ming", "email": "", "why": "thesis",
+    }  # fmt: skip
+    line = views_people.render_requests([request], epoch("2026-11-15T12:30:00Z"), 80).splitlines()[1]
+    assert "2h30m ago  Li Ming" in line
+    assert line.endswith("thesis")
 
 
 def test_whoami_says_whom_to_ask() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from danlu.cli.text import epoch, render_facts, render_moment, render_table
+from danlu.cli.text import epoch, render_duration, render_facts, render_moment, render_table
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ def render_requests(requests: Sequence[Data], now: float, width: int | None) -> 
             str(one["user"]),
             str(one["team"]),
             str(one["state"]) + (f" by {one['decided_by']}" if one["decided_by"] else ""),
-            render_moment(one["asked_at"], now),
+            f"{render_duration(now - epoch(one['asked_at']))} ago",
             str(one["full_name"]),
             str(one["email"]),
             str(one["why"]),
