@@ -6,7 +6,7 @@ import os
 import shutil
 import signal
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
@@ -42,6 +42,7 @@ class Rig(Protocol):
 
 class BaseRig:
     engine: Any
+    nodes: Sequence[Node] = (NODE,)
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -185,11 +186,22 @@ class LocalWithoutCgroupsRig(LocalRig):
         super().__init__(folder, cgroups="off")
 
 
+def _slurm_rig(version: str) -> Callable[[Path], Any]:
+    def make(folder: Path) -> Any:
+        from tests.contract.slurm_rig import SlurmRig  # which builds on what is here
+
+        return SlurmRig(folder, version)
+
+    return make
+
+
 RIGS: dict[str, Callable[[Path], Any]] = {
     "fake": FakeRig,
     "local": LocalRig,
     "local-without-cgroups": LocalWithoutCgroupsRig,
     "local-uvloop": LocalRig,
+    "slurm-22.05": _slurm_rig("22.05"),
+    "slurm-24.11": _slurm_rig("24.11"),
 }
 _serial = itertools.count()
 

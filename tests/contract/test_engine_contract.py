@@ -9,9 +9,9 @@ from danlu.domain.job import RunId
 from danlu.domain.written import Notice
 from danlu.engines.base import Ending, RunState
 from danlu.errors import EngineDown
-from tests.contract.engine_rigs import LIMIT_SECONDS, NEVER, NODE, SOON, with_rig
+from tests.contract.engine_rigs import LIMIT_SECONDS, NEVER, SOON, with_rig
 
-every_engine = with_rig("fake", "local", "local-without-cgroups", "local-uvloop")
+every_engine = with_rig("fake", "local", "local-without-cgroups", "local-uvloop", "slurm-22.05", "slurm-24.11")
 
 
 @every_engine
@@ -186,4 +186,4 @@ async def test_an_engine_out_of_reach_says_so_and_changes_nothing(rig: Any) -> N
 
 @every_engine
 async def test_the_inventory_lists_the_nodes(rig: Any) -> None:
-    assert list(await rig.engine.inventory()) == [NODE]
+    assert list(await rig.engine.inventory()) == list(rig.nodes)

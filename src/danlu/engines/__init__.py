@@ -5,6 +5,8 @@
     local, keeper_link, local_shell         the server's side of the local engine
     keeper, supervisor, adoption, kin, …    the keeper's side: a process of its own that imports next to nothing
     wire                                    what the two sides say to each other
+    slurm, slurm_look, slurm_runs, …        Slurm: what it lists, what runs wrote down, what follows
+    slurm_text, _words, _script, _judge     its pure parts
 
 May import: `danlu.domain`, `danlu.errors`, `danlu.places`.
 Must not: know the store, people, or other engines.

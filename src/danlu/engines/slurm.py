@@ -1,0 +1,276 @@
+"""The Slurm engine: Slurm queues and places; a run is known by its own id, never by Slurm's number alone."""
+
+import asyncio
+import contextlib
+import logging
+import pwd
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+
+from danlu.domain.job import Reason, RunId
+from danlu.domain.resources import Node
+from danlu.domain.written import Notice
+from danlu.engines.base import Ending, Handle, Launch, Observation, OtherRun, RunState, Stream
+from danlu.engines.slurm_commands import Commands, Person
+from danlu.engines.slurm_folders import Folders, Record, check_run_id
+from danlu.engines.slurm_judge import UNKNOWN
+from danlu.engines.slurm_look import Look, other_handle
+from danlu.engines.slurm_runs import Runs
+from danlu.engines.slurm_script import BELL, render_stop
+from danlu.engines.slurm_shell import open_stream
+from danlu.engines.slurm_starts import Starts
+from danlu.engines.slurm_text import NodeFacts, Partition
+from danlu.errors import EngineDown, Refused
+
+log = logging.getLogger(__name__)
+
+IDLE_S = 5.0  # between looks when nothing of ours is there
+BUSY_S = 2.0  # … when something is, and nothing happens
+SOON_S = 0.1  # … when something was just started or stopped; from there slower and slower
+BEAT_S = 0.25  # between glances at what runs have written down, which cost the controller nothing
+NODES_S = 15.0
+OVERDUE = timedelta(seconds=30)
+_FOREIGN = Observation(
+    RunState.ENDED,
+    ending=Ending.LOST,
+    reason=Reason("lost", "Danlu was restarted with another folder of runs since, and nobody knows how it ended"),
+)
+
+
+class SlurmEngine:
+    """Engine, Reachable and SeesOthers. `shared_dir` is a folder that all nodes see under the same name."""
+
+    name = "slurm"
+    has_scheduler = True
+
+    def __init__(self, shared_dir: str, *, commands_path: str = "", conf: str = "", idle_s: float = IDLE_S) -> None:
+        self._commands = Commands(path=commands_path, conf=conf)
+        self._folders = Folders(shared_dir)
+        self._look = Look(self._commands)
+        self._runs = Runs(self._folders, self._look)
+        self._starts = Starts(self._commands, self._folders, self._look, self._runs, self._woken)
+        self._idle_s = idle_s
+        self._on_change: Callable[[], None] = lambda: None
+        self._down = "it was not asked yet"
+        self._down_since = datetime.now(UTC)
+        self._told: dict[str, float] = {}  # stops that were passed on: when
+        self._wake = asyncio.Event()
+        self._looking = asyncio.Lock()
+        self._calm = 0
+        self._watcher: asyncio.Task[None] | None = None
+        self._is_open = False
+
+    # The seam
+
+    async def open(self, on_change: Callable[[], None]) -> None:
+        self._on_change = on_change
+        self._runs.load(await asyncio.to_thread(self._folders.open))
+        self._look.instance = self._folders.instance
+        self._is_open = True
+        with contextlib.suppress(EngineDown):  # the server works without it, and says so
+            await self._look_now()
+        self._watcher = asyncio.create_task(self._watch())
+
+    async def close(self) -> None:
+        self._on_change = lambda: None
+        self._is_open = False
+        if self._watcher:
+            self._watcher.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._watcher
+        await self._starts.close()
+        self._commands.close()
+
+    async def inventory(self) -> Sequence[Node]:
+        return [facts.node for facts in await self.node_facts()]
+
+    async def node_facts(self) -> Sequence[NodeFacts]:
+        """Nodes with what is taken of them, and the queues that they serve."""
+        self._check_up()
+        if time.monotonic() - self._look.nodes_at > NODES_S:
+            await self._look.look_at_nodes()
+        return self._look.nodes
+
+    def partitions(self) -> Sequence[Partition]:
+        return self._look.partitions
+
+    def handle(self, run_id: RunId) -> Handle:
+        check_run_id(run_id)
+        return Handle(f"slurm:{self._folders.instance}:{run_id}")
+
+    async def start(self, launches: Sequence[Launch]) -> None:
+        self._check_up()
+        for launch in launches:
+            if self._is_ours(launch.handle) and not self._runs.is_known(launch.run_id):
+                self._starts.begin(launch)
+
+    async def observe(self, handles: Collection[Handle]) -> Mapping[Handle, Observation]:
+        self._check_up()
+        found: dict[Handle, Observation] = {}
+        for handle in handles:
+            seen = self._runs.seen.get(_run_id(handle)) if self._is_ours(handle) else _FOREIGN
+            if seen is None and _run_id(handle) not in self._runs.records:
+                seen = UNKNOWN
+            if seen is not None and not self._starts.is_on_the_way(_run_id(handle)):
+                found[handle] = seen
+        return found
+
+    async def stop(self, handle: Handle, *, grace: timedelta, notice: Notice | None = None) -> None:
+        self._check_up()
+        if handle.startswith("slurm-job:"):
+            await self._stop_other(handle)
+            return
+        record = self._runs.records.get(_run_id(handle))
+        if record is None or record.end or not self._is_ours(handle):
+            return
+        lead = notice.lead if notice else timedelta()
+        text = render_stop(grace, notice)
+        record.stop = {"at": time.time(), "last_s": (lead + grace).total_seconds(), "text": text}
+        await asyncio.to_thread(self._write_stop, record)
+        self._told.pop(record.run_id, None)
+        await self._pass_on_stops()
+        self._woken()
+
+    def ended(self) -> Collection[Handle]:
+        seen = self._runs.seen
+        return [self.handle(RunId(run_id)) for run_id, one in seen.items() if one.state is RunState.ENDED]
+
+    async def forget(self, handles: Collection[Handle]) -> None:
+        self._check_up()
+        gone = [_run_id(handle) for handle in handles if self._is_ours(handle)]
+        await self._runs.forget([run_id for run_id in gone if not self._starts.is_on_the_way(run_id)])
+
+    async def others(self) -> Sequence[OtherRun]:
+        self._check_up()
+        return self._look.other_runs()
+
+    async def shell(
+        self,
+        handle: Handle,
+        argv: tuple[str, ...],
+        *,
+        tty: bool,
+        term: str = "xterm",
+        rows: int = 0,
+        columns: int = 0,
+    ) -> Stream:
+        self._check_up()
+        run_id = _run_id(handle)
+        seen, line = self._runs.seen.get(run_id), self._runs.line_of(run_id)
+        if seen is None or line is None or seen.state is not RunState.RUNNING or not self._is_ours(handle):
+            raise Refused("no process can be started inside: this run is not running", code="not_running")
+        person = Person.named(pwd.getpwuid(line.uid).pw_name)
+        options = ["--pty"] if tty else ["--unbuffered"]
+        where = f"--nodelist={seen.seats[0].node}" if seen.seats else "--relative=0"
+        words = ["srun", f"--jobid={line.number}", "--overlap", "--nodes=1", "--ntasks=1", where]
+        inside = ["/bin/bash", f"{self._folders.folder(run_id)}/inside", "enter", *argv]
+        env = self._commands.env(person) | {"TERM": term}
+        words[0] = self._commands.find("srun")
+        return open_stream([*words, *options, *inside], env, person, tty=tty, rows=rows, columns=columns)
+
+    # Inside
+
+    def _is_ours(self, handle: Handle) -> bool:
+        return handle.startswith(f"slurm:{self._folders.instance}:")
+
+    def _check_up(self) -> None:
+        if not self._is_open:
+            raise EngineDown("the Slurm engine is closed")
+        if self._down:
+            raise EngineDown(f"{self._down} (since {self._down_since:%Y-%m-%d %H:%M:%S} UTC)")
+
+    def _woken(self) -> None:
+        """Something is about to happen: look soon, and again soon after."""
+        self._calm = 0
+        self._wake.set()
+
+    async def _watch(self) -> None:
+        while True:
+            try:
+                await self._pause()
+                await self._look_now()
+                await self._pass_on_stops()
+            except EngineDown:
+                pass  # said once in _look_now, and to everybody who asks
+            except Exception:
+                log.exception("a look at Slurm failed")
+
+    async def _pause(self) -> None:
+        """Until the next look is due; meanwhile what runs write down themselves is seen at once."""
+        self._calm += 1
+        is_busy = self._runs.has_active or self._starts.is_busy
+        most = BUSY_S if is_busy and not self._down else self._idle_s
+        wait_s = max(min(SOON_S * 1.5**self._calm, most), 4 * self._look.took_s)
+        until = time.monotonic() + wait_s
+        while (left := until - time.monotonic()) > 0:
+            self._wake.clear()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(min(left, BEAT_S)):
+                    await self._wake.wait()
+                until = min(until, time.monotonic() + max(SOON_S, 4 * self._look.took_s))
+            if await self._runs.glance():
+                self._on_change()
+                self._woken()
+
+    async def _look_now(self) -> None:
+        async with self._looking:
+            await asyncio.to_thread(self._folders.beat)
+            try:
+                if not self._look.config:
+                    await self._look.learn()
+                await self._look.look({run_id: record.uid for run_id, record in self._runs.records.items()})
+            except EngineDown as error:
+                if not self._down:
+                    self._down, self._down_since = error.text, datetime.now(UTC)
+                    log.warning("%s", error.text)
+                    self._on_change()
+                raise
+            was_down, self._down = bool(self._down), ""
+            if await self._runs.settle() or was_down:
+                self._calm = 0
+                self._on_change()
+            await self._cancel_extras()
+
+    def _write_stop(self, record: Record) -> None:
+        self._folders.write(record)
+        self._folders.write_stop(record)
+
+    async def _pass_on_stops(self) -> None:
+        """Each stop once, by a number that was just seen to be this run's; again, and by force, if it did not help."""
+        now = time.time()
+        for record in list(self._runs.records.values()):
+            line = self._runs.line_of(record.run_id) if record.stop and not record.end else None
+            if record.stop is None or line is None or line.is_over:
+                continue
+            told_at = self._told.get(record.run_id)
+            is_overdue = now > max(record.stop["at"] + record.stop["last_s"], told_at or 0) + OVERDUE.total_seconds()
+            if told_at is not None and not is_overdue:
+                continue
+            if line.is_waiting:
+                words = ["scancel", "--state=PENDING", str(line.number)]
+            elif is_overdue:
+                words = ["scancel", str(line.number)]
+            else:
+                words = ["scancel", f"--signal={BELL}", "--batch", str(line.number)]
+            if (await self._commands.run(words)).code == 0:
+                self._told[record.run_id] = now
+                if line.is_waiting:
+                    self._told.pop(record.run_id)  # it may have started in between: then it is told again
+                    self._woken()
+
+    async def _cancel_extras(self) -> None:
+        for line in self._runs.extras():
+            await self._commands.run(("scancel", "--state=PENDING", str(line.number)))
+
+    async def _stop_other(self, handle: Handle) -> None:
+        """By the number that this job has now: tomorrow it may be another's."""
+        await self._look_now()
+        for line in self._look.others:
+            if other_handle(line) == handle and not line.is_over:
+                await self._commands.run(("scancel", line.id))
+        self._woken()
+
+
+def _run_id(handle: Handle) -> str:
+    return handle.split(":", 2)[-1]

@@ -1,0 +1,150 @@
+"""Slurm's client commands: argument lists, a clean environment, a limit in time, as the right user."""
+
+import asyncio
+import os
+import pwd
+import shutil
+import subprocess
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+from danlu.engines.slurm_words import is_out_of_reach, last_words
+from danlu.errors import EngineDown
+
+USUAL_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+# A controller that is busy with a large queue answers late; sbatch itself gives up after MessageTimeout.
+PATIENCE_S = 60.0
+PING_AFTER_S = 1.5
+AT_ONCE = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    code: int
+    out: str
+    said: str  # what it wrote to stderr
+
+
+@dataclass(frozen=True, slots=True)
+class Person:
+    """Whom a command runs as."""
+
+    name: str
+    uid: int
+    gid: int
+    home: str
+    shell: str
+
+    @classmethod
+    def named(cls, name: str) -> "Person":
+        """Raises KeyError if there is no such Unix user. An empty name is who we are."""
+        entry = pwd.getpwnam(name) if name else pwd.getpwuid(os.getuid())
+        return cls(entry.pw_name, entry.pw_uid, entry.pw_gid, entry.pw_dir, entry.pw_shell)
+
+
+class Commands:
+    """`path` leads to the client commands, and jobs begin with it; `conf` is SLURM_CONF. By default: as in our own."""
+
+    def __init__(self, *, path: str = "", conf: str = "") -> None:
+        self.path = path or os.environ.get("PATH", USUAL_PATH)
+        self.conf = conf or os.environ.get("SLURM_CONF", "")
+        # Threads and not the loop's own processes: those cannot change their user on every loop.
+        self._threads = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="slurm")
+
+    def close(self) -> None:
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    def find(self, command: str) -> str:
+        return shutil.which(command, path=self.path) or command
+
+    def env(self, person: Person | None = None) -> dict[str, str]:
+        """Of a command. A job inherits it from its `sbatch`, so there is no more in it than every login has."""
+        found = {"PATH": self.path, "LANG": "C.UTF-8"}
+        if self.conf:
+            found["SLURM_CONF"] = self.conf
+        if person:
+            found |= {"HOME": person.home, "USER": person.name, "LOGNAME": person.name, "SHELL": person.shell}
+        return found
+
+    async def ask(self, *argv: str) -> str:
+        """What a question is answered. Raises EngineDown where it is not."""
+        answer = await self.run(argv, extra={"SLURM_TIME_FORMAT": "%s", "TZ": "UTC", "SLURM_BITSTR_LEN": "0"})
+        if answer.code:
+            words = last_words(answer.said) or f"{argv[0]} ended with {answer.code}"
+            raise EngineDown(f"Slurm does not answer: {words}")
+        return answer.out
+
+    async def ask_or_ping(self, *argv: str) -> str:
+        """As `ask`, but a controller that is gone is noticed at once: clients try for nine seconds."""
+        asked = asyncio.create_task(self.ask(*argv))
+        try:
+            while not asked.done():
+                await asyncio.wait({asked}, timeout=PING_AFTER_S)
+                if not asked.done() and not await self.is_up():
+                    raise EngineDown("the controller of Slurm cannot be reached")
+        finally:
+            asked.cancel()
+        return await asked
+
+    async def is_up(self) -> bool:
+        """Is somebody at the controller's door? One that only hangs counts as up."""
+        try:
+            answer = await self.run(("scontrol", "ping"), patience_s=5)
+        except EngineDown:
+            return True
+        return answer.code == 0 and ("UP" in answer.out or "hung" in answer.out)
+
+    async def run(
+        self,
+        argv: Sequence[str],
+        *,
+        person: Person | None = None,
+        stdin: str = "",
+        extra: Mapping[str, str] | None = None,
+        patience_s: float = PATIENCE_S,
+    ) -> Answer:
+        env = {**self.env(person), **(extra or {})}
+        words = (self.find(argv[0]), *argv[1:])
+        loop = asyncio.get_running_loop()
+        try:
+            return await loop.run_in_executor(self._threads, _run, words, env, person, stdin, patience_s)
+        except subprocess.TimeoutExpired:
+            raise EngineDown(f"Slurm does not answer: {argv[0]} took more than {patience_s:.0f} seconds") from None
+        except FileNotFoundError:
+            raise EngineDown(f"the command {argv[0]} of Slurm is not here", "install Slurm's client commands") from None
+        except OSError as error:
+            raise EngineDown(f"{argv[0]} cannot be run: {error.strerror}") from None
+        except RuntimeError:  # the threads are gone
+            raise EngineDown("the Slurm engine is closed") from None
+
+
+def _run(argv: tuple[str, ...], env: dict[str, str], person: Person | None, stdin: str, patience_s: float) -> Answer:
+    ended = subprocess.run(
+        argv,
+        env=env,
+        input=stdin.encode("utf-8", "surrogateescape"),
+        capture_output=True,
+        timeout=patience_s,
+        cwd="/",
+        check=False,
+        **become(person),
+    )
+    return Answer(ended.returncode, _text(ended.stdout), _text(ended.stderr))
+
+
+def become(person: Person | None) -> dict[str, Any]:
+    """What makes a child another user: rights are dropped before anything of theirs is read."""
+    if person is None or os.getuid() != 0 or person.uid == 0:
+        return {}
+    return {"user": person.uid, "group": person.gid, "extra_groups": os.getgrouplist(person.name, person.gid)}
+
+
+def _text(data: bytes) -> str:
+    return data.decode("utf-8", "surrogateescape")
+
+
+def is_trouble(answer: Answer) -> bool:
+    """Did it fail for the controller's sake and not for the asker's?"""
+    return answer.code != 0 and is_out_of_reach(answer.said)

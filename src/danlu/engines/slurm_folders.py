@@ -1,0 +1,185 @@
+"""What is written down about runs on the folder that all nodes share.
+
+instance     who we are among the installations that use this cluster
+heartbeat    when we last looked at Slurm
+records/     ours alone: one file for each run that is not forgotten
+runs/RUN/    the run's own, read and written by its user on its node (see slurm_script)
+"""
+
+import contextlib
+import json
+import os
+import secrets
+import shutil
+import stat
+from collections.abc import Collection, Iterator
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from danlu.engines.base import Launch
+from danlu.engines.slurm_commands import Person
+from danlu.engines.slurm_script import Begun, Ended, parse_begun, parse_ended, render_env, render_inside
+from danlu.errors import Invalid
+
+_LONGEST_WORD = 8192
+
+
+@dataclass(slots=True)
+class Record:
+    """A run as we know it. Every change is written down before anything is done with it."""
+
+    run_id: str
+    uid: int
+    at: float  # when its start was asked for
+    cpus: int = 1
+    memory_mib: int = 0
+    has_cards: bool = False
+    tokens: list[str] = field(default_factory=list)  # one for each time it was submitted
+    number: int | None = None  # what Slurm called it, once it has answered
+    stop: dict[str, Any] | None = None  # how it is to end: what its script reads, when it was asked, how long it takes
+    end: dict[str, Any] | None = None  # how it ended
+    notes: list[str] = field(default_factory=list)
+
+
+class Folders:
+    def __init__(self, shared_dir: str) -> None:
+        self.root = shared_dir
+        self.instance = ""
+
+    def open(self) -> list[Record]:
+        """Make ready; what is known of runs from before."""
+        os.makedirs(self.root, mode=0o711, exist_ok=True)
+        os.makedirs(f"{self.root}/records", mode=0o700, exist_ok=True)
+        os.makedirs(f"{self.root}/runs", exist_ok=True)
+        os.chmod(f"{self.root}/runs", 0o711)
+        try:
+            with open(f"{self.root}/instance") as file:
+                self.instance = file.read().strip()
+        except FileNotFoundError:
+            self.instance = secrets.token_hex(4)
+            _write(f"{self.root}/instance", f"{self.instance}\n")
+        return list(self._records())
+
+    def _records(self) -> Iterator[Record]:
+        for name in os.listdir(f"{self.root}/records"):
+            if name.endswith(".json"):
+                with contextlib.suppress(OSError, ValueError, TypeError), open(f"{self.root}/records/{name}") as file:
+                    yield Record(**json.load(file))
+
+    def beat(self) -> None:
+        with contextlib.suppress(OSError):
+            _write(f"{self.root}/heartbeat", "")
+
+    def last_beat(self) -> float | None:
+        try:
+            return os.stat(f"{self.root}/heartbeat").st_mtime
+        except OSError:
+            return None
+
+    def write(self, record: Record) -> None:
+        _write(f"{self.root}/records/{record.run_id}.json", json.dumps(asdict(record)))
+
+    def folder(self, run_id: str) -> str:
+        return f"{self.root}/runs/{run_id}"
+
+    def prepare(self, launch: Launch, record: Record, person: Person) -> None:
+        """The run's folder, its log, and the record that it may have been submitted. Raises OSError."""
+        folder = self.folder(launch.run_id)
+        if not os.path.isdir(folder):
+            env, left_out = render_env(launch.env)
+            if left_out:
+                record.notes.append(f"variables that no shell can pass on were left out: {', '.join(left_out)}")
+            building = f"{folder}.{secrets.token_hex(4)}"
+            os.mkdir(building, 0o700)
+            try:
+                self._fill(building, launch, env, folder, person)
+                os.rename(building, folder)
+            except OSError:
+                shutil.rmtree(building, ignore_errors=True)
+                raise
+        self.write(record)
+        if record.stop:
+            self.write_stop(record)
+
+    def _fill(self, building: str, launch: Launch, env: str, folder: str, person: Person) -> None:
+        for name, text in (("env", env), ("inside", render_inside(launch, folder))):
+            _create(f"{building}/{name}", text, person)
+        os.makedirs(os.path.dirname(launch.log_path), mode=0o700, exist_ok=True)
+        log = os.open(launch.log_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        with contextlib.closing(os.fdopen(log, "ab")):
+            _give(log, person)
+        # A second name of the log where its user may reach it; what they do to theirs does not touch ours.
+        os.link(launch.log_path, f"{building}/log")
+        if os.getuid() == 0:
+            os.chown(building, person.uid, person.gid)
+
+    def write_stop(self, record: Record) -> None:
+        """Whoever has no folder yet gets the word with it; whoever has none any more needs none."""
+        text = record.stop["text"] if record.stop else ""
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError), self._entered(record) as fd:
+            name = f".stop.{secrets.token_hex(4)}"
+            file = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600, dir_fd=fd)
+            with os.fdopen(file, "w") as out:
+                if os.getuid() == 0:
+                    os.fchown(file, record.uid, -1)
+                out.write(text)
+            os.replace(name, "stop", src_dir_fd=fd, dst_dir_fd=fd)
+
+    def begun(self, record: Record) -> Begun | None:
+        return parse_begun(self._read(record, "began"))
+
+    def ended(self, record: Record) -> Ended | None:
+        return parse_ended(self._read(record, "exit"))
+
+    def _read(self, record: Record, name: str) -> str:
+        """The user of a run may put anything there: no link is followed, no pipe waited for."""
+        try:
+            with self._entered(record) as fd:
+                flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+                file = os.open(name, flags, dir_fd=fd)
+                try:
+                    if not stat.S_ISREG(os.fstat(file).st_mode):
+                        return ""
+                    return os.read(file, _LONGEST_WORD).decode("utf-8", "replace")
+                finally:
+                    os.close(file)
+        except OSError:
+            return ""
+
+    @contextlib.contextmanager
+    def _entered(self, record: Record) -> Iterator[int]:
+        fd = os.open(self.folder(record.run_id), os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            yield fd
+        finally:
+            os.close(fd)
+
+    def forget(self, run_ids: Collection[str]) -> None:
+        for run_id in run_ids:
+            shutil.rmtree(self.folder(run_id), ignore_errors=True)
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(f"{self.root}/records/{run_id}.json")
+
+
+def check_run_id(run_id: str) -> None:
+    if not run_id or "/" in run_id or run_id.startswith(".") or "\0" in run_id:
+        raise Invalid(f"a run cannot be called `{run_id}`")
+
+
+def _write(path: str, text: str) -> None:
+    building = f"{path}.{secrets.token_hex(4)}"
+    with open(building, "w", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
+        file.write(text)
+    os.replace(building, path)
+
+
+def _create(path: str, text: str, person: Person) -> None:
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    with os.fdopen(fd, "wb") as file:
+        file.write(text.encode("utf-8", "surrogateescape"))
+        _give(fd, person)
+
+
+def _give(fd: int, person: Person) -> None:
+    if os.getuid() == 0:
+        os.fchown(fd, person.uid, person.gid)

@@ -1,0 +1,181 @@
+"""What is true of a run, from what Slurm lists and what the run itself wrote down. Pure."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from danlu.domain.job import Reason
+from danlu.domain.resources import Seat
+from danlu.engines.base import Ending, Observation, RunState
+from danlu.engines.slurm_script import Begun, Ended
+from danlu.engines.slurm_text import PastJob, QueueLine, parse_hostlist
+from danlu.engines.slurm_words import explain_end, explain_wait
+
+UNKNOWN = Observation(RunState.UNKNOWN)
+TAKEN = Observation(RunState.PENDING, reason=Reason("slurm_new", "Slurm has taken it and not looked at it yet"))
+NO_WORD = Reason("lost", "it is no longer in Slurm, and left no word how it ended")
+_SIGNALS = 128
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """Everything known of one run. `lines` are jobs of its user that carry its id."""
+
+    lines: Sequence[QueueLine] = ()
+    begun: Begun | None = None
+    ended: Ended | None = None
+    past: PastJob | None = None  # from accounting, if Slurm lists it no more
+    number: int | None = None  # what Slurm answered to its submit
+    cpus: int = 1
+    memory_mib: int = 0
+    notes: tuple[str, ...] = ()
+    stop_asked: bool = False
+    is_settled: bool = False  # enough time has passed for words that are still on their way
+    was_blind: bool = False  # nobody looked for so long that Slurm may have forgotten an end
+
+
+def judge(evidence: Evidence, seats: Mapping[int, tuple[Seat, ...]]) -> Observation | None:
+    """None: not clear yet, what was last true stays."""
+    line = choose(evidence)
+    ended = evidence.ended
+    if ended and evidence.begun and ended.restart != evidence.begun.restart:
+        ended = None  # of an earlier go
+    if ended and not (line and line.is_waiting):
+        return _from_word(ended, line, evidence)
+    if line is not None and not line.is_over:
+        return _alive(line, evidence, seats)
+    if line is not None:
+        return _over(line.state, line.reason, line.starts_at, line.ends_at, evidence)
+    if not evidence.is_settled:
+        return None
+    if evidence.past is not None:
+        past = evidence.past
+        return _over(past.state, "", past.started_at, past.ended_at, evidence, past.exit_code)
+    if evidence.begun:
+        return _end(Ending.LOST, None, NO_WORD, evidence, evidence.begun.started_at, None)
+    if evidence.stop_asked:
+        return _end(Ending.STOPPED, None, Reason("stopped", "stopped before it started"), evidence, None, None)
+    if evidence.number is not None and evidence.was_blind:
+        return _end(Ending.LOST, None, NO_WORD, evidence, None, None)
+    # Never begun, and Slurm does not know it: a lost submit, or an old controller that forgot it. It may start anew.
+    return UNKNOWN
+
+
+def choose(evidence: Evidence) -> QueueLine | None:
+    """Of several jobs for one run (an answer was lost, it was submitted again) the one that is the run."""
+    if evidence.begun:
+        begun = [line for line in evidence.lines if line.number == evidence.begun.number]
+        return begun[0] if begun else None
+    ranked = sorted(evidence.lines, key=lambda line: (line.is_over, line.is_waiting, line.number))
+    return ranked[0] if ranked else None
+
+
+def extras(evidence: Evidence) -> list[QueueLine]:
+    """Jobs that wait for a run which another job is already: they would end without a deed, and may go at once."""
+    chosen = choose(evidence)
+    is_run = chosen is not None and not chosen.is_over
+    return [line for line in evidence.lines if line.is_waiting and line != chosen and (is_run or evidence.begun)]
+
+
+def _alive(line: QueueLine, evidence: Evidence, seats: Mapping[int, tuple[Seat, ...]]) -> Observation:
+    begun = evidence.begun if evidence.begun and evidence.begun.number == line.number else None
+    if line.is_waiting:
+        return Observation(
+            RunState.PENDING,
+            reason=explain_wait(line.reason),
+            estimated_at=line.starts_at,
+            attempt=begun.restart + 2 if begun else 1,
+            notes=evidence.notes,
+        )
+    names = parse_hostlist(line.nodelist)
+    plain = tuple(Seat(name, evidence.cpus, evidence.memory_mib) for name in names)
+    return Observation(
+        RunState.RUNNING,
+        started_at=line.starts_at,
+        seats=seats.get(line.number) or plain,
+        attempt=begun.restart + 1 if begun else 1,
+        notes=evidence.notes,
+    )
+
+
+def _from_word(ended: Ended, line: QueueLine | None, evidence: Evidence) -> Observation | None:
+    is_open = line is not None and not line.is_over
+    by_force = ended.by_slurm or (ended.exit_code or 0) > _SIGNALS
+    reason = _reason_of(ended)
+    ending, code = ended.ending, ended.exit_code
+    if ending is Ending.EXITED and by_force:
+        if is_open and (ended.by_slurm or not evidence.is_settled):
+            return None  # Slurm knows better why, and may begin it again
+        done = explain_end(line.state) if line else None
+        if done is not None:
+            ending, reason = done
+    return _end(ending, code, reason, evidence, ended.started_at, ended.ended_at)
+
+
+def _reason_of(ended: Ended) -> Reason | None:
+    texts = {
+        Ending.STOPPED: ended.text or "stopped on request",
+        Ending.TIMED_OUT: "stopped at its time limit",
+        Ending.NOT_STARTED: ended.text or "it could not be started",
+    }
+    if ended.ending is Ending.EXITED:
+        return _exit_reason(ended.exit_code)
+    return Reason(ended.ending.value, texts.get(ended.ending, ended.text))
+
+
+def _exit_reason(code: int | None) -> Reason:
+    return Reason("succeeded", "ended with success") if code == 0 else Reason("failed", describe(code))
+
+
+def describe(code: int | None) -> str:
+    if code is None:
+        return "ended, and nobody knows how"
+    return f"killed by signal {code - _SIGNALS} (exit code {code})" if code > _SIGNALS else f"exited with code {code}"
+
+
+def _over(
+    state: str,
+    reason: str,
+    started_at: datetime | None,
+    ended_at: datetime | None,
+    evidence: Evidence,
+    exit_code: int | None = None,
+) -> Observation | None:
+    """Slurm says that it is over, and the run itself has said nothing."""
+    begun = evidence.begun
+    if begun and not evidence.is_settled:
+        return None  # its own word may still be on its way through the shared folder
+    if evidence.stop_asked and state in ("CANCELLED", "FAILED"):
+        text = "stopped on request" if begun else "stopped before it started"
+        began_at = begun.started_at if begun else None
+        return _end(Ending.STOPPED, None, Reason("stopped", text), evidence, began_at, ended_at)
+    done = explain_end(state)
+    if done is not None:
+        code = 137 if state == "OUT_OF_MEMORY" else None
+        return _end(done[0], code, done[1], evidence, started_at if begun else None, ended_at)
+    if not evidence.is_settled:
+        return None
+    if begun:
+        if exit_code is not None:
+            return _end(Ending.EXITED, exit_code, _exit_reason(exit_code), evidence, started_at, ended_at)
+        return _end(Ending.LOST, None, NO_WORD, evidence, started_at, ended_at)
+    said = f" ({reason})" if reason not in ("", "None", "NonZeroExitCode") else ""
+    why = explain_wait(reason) if reason == "BadConstraints" else None
+    text = f"its node could not start it{said}: does it see the shared folder, and know the user?"
+    return _end(Ending.NOT_STARTED, None, why or Reason("not_started", text), evidence, None, ended_at)
+
+
+def _end(
+    ending: Ending,
+    code: int | None,
+    reason: Reason | None,
+    evidence: Evidence,
+    started_at: datetime | None,
+    ended_at: datetime | None,
+) -> Observation:
+    return replace(
+        Observation(RunState.ENDED, ending=ending, exit_code=code, reason=reason, notes=evidence.notes),
+        started_at=started_at,
+        ended_at=max(ended_at, started_at) if ended_at and started_at else ended_at,
+        attempt=evidence.begun.restart + 1 if evidence.begun else 1,
+    )

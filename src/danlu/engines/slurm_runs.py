@@ -1,0 +1,219 @@
+"""The runs we know: what was written down of them, what Slurm lists of them, what is true of them."""
+
+import asyncio
+import time
+from collections.abc import Collection, Iterator, Sequence
+from datetime import datetime
+from typing import Any
+
+from danlu.domain.job import Reason
+from danlu.engines.base import Ending, Observation, RunState
+from danlu.engines.slurm_folders import Folders, Record
+from danlu.engines.slurm_judge import TAKEN, Evidence, choose, extras, judge
+from danlu.engines.slurm_look import Look
+from danlu.engines.slurm_script import Begun, Ended
+from danlu.engines.slurm_text import OVER, PastJob, QueueLine
+
+# So long a run's own word may be on its way through a shared folder after Slurm has spoken.
+SETTLES_AFTER_S = 4.0
+GLANCES = 256
+
+
+class Runs:
+    def __init__(self, folders: Folders, look: Look) -> None:
+        self._folders = folders
+        self._look = look
+        self.records: dict[str, Record] = {}
+        self.seen: dict[str, Observation] = {}
+        self._begun: dict[str, Begun] = {}
+        self._ended: dict[str, Ended] = {}
+        self._past: dict[str, PastJob] = {}
+        self._odd_since: dict[str, tuple[float, int]] = {}  # Slurm and the run do not say the same: since when, looks
+        self._submitted_at: dict[str, float] = {}  # looks that began before know nothing of it
+        self._submitting: set[str] = set()
+        self._was_blind = False
+        self._glanced = 0
+
+    def load(self, records: Sequence[Record]) -> None:
+        last = self._folders.last_beat()
+        self._was_blind = last is None or time.time() - last > 0.8 * self._look.min_job_age_s
+        for record in records:
+            self.records[record.run_id] = record
+            if record.end:
+                self.seen[record.run_id] = _observation(record.end)
+
+    def is_known(self, run_id: str) -> bool:
+        """There is nothing to start: it is here, was here, or may still turn out to be."""
+        if run_id not in self.records:
+            return False
+        seen = self.seen.get(run_id)
+        return seen is None or seen.state is not RunState.UNKNOWN
+
+    @property
+    def has_active(self) -> bool:
+        return any(record.end is None for record in self.records.values())
+
+    def submitting(self, record: Record) -> None:
+        self.records[record.run_id] = record
+        self._submitting.add(record.run_id)
+        self.seen.pop(record.run_id, None)
+        self._odd_since.pop(record.run_id, None)
+
+    def submitted(self, record: Record) -> None:
+        self._submitting.discard(record.run_id)
+        self._submitted_at[record.run_id] = time.monotonic()
+
+    def taken(self, record: Record) -> None:
+        self.seen.setdefault(record.run_id, TAKEN)
+
+    async def end(self, record: Record, seen: Observation) -> None:
+        """Written down first: what was told once is told again the same."""
+        self.records[record.run_id] = record
+        self._submitting.discard(record.run_id)
+        record.end = _written(seen)
+        await asyncio.to_thread(self._folders.write, record)
+        self.seen[record.run_id] = seen
+        for memory in (self._begun, self._ended, self._past, self._odd_since, self._submitted_at):
+            memory.pop(record.run_id, None)
+
+    async def forget(self, run_ids: Collection[str]) -> None:
+        over = [run_id for run_id in run_ids if (record := self.records.get(run_id)) and record.end]
+        for run_id in over:
+            del self.records[run_id]
+            self.seen.pop(run_id, None)
+        await asyncio.to_thread(self._folders.forget, over)
+
+    def line_of(self, run_id: str) -> QueueLine | None:
+        record = self.records.get(run_id)
+        return choose(self._evidence(record)) if record else None
+
+    def extras(self) -> list[QueueLine]:
+        doubled = (self.records.get(run_id) for run_id, lines in self._look.ours.items() if len(lines) > 1)
+        return [line for record in doubled if record for line in extras(self._evidence(record))]
+
+    async def glance(self) -> bool:
+        """Has one of those that run written its end? Costs the controller nothing. True if something is new."""
+        running = [run_id for run_id, seen in self.seen.items() if seen.state is RunState.RUNNING]
+        start = self._glanced % max(len(running), 1)
+        some = (running[start:] + running[:start])[:GLANCES]
+        self._glanced = start + len(some)
+        found = await self._read([self.records[run_id] for run_id in some if run_id in self.records])
+        return bool(found) and await self._judge_all(found)
+
+    async def settle(self) -> bool:
+        """After a look. True if something is new."""
+        active = [record for record in self.records.values() if self._is_open(record)]
+        await self._read([record for record in active if self._may_have_written(record)])
+        await self._ask_accounting(active)
+        changed = await self._judge_all(active)
+        self._was_blind = False
+        return changed
+
+    def _is_open(self, record: Record) -> bool:
+        is_late = self._look.began_at > self._submitted_at.get(record.run_id, 0.0)
+        return record.end is None and record.run_id not in self._submitting and is_late
+
+    def _may_have_written(self, record: Record) -> bool:
+        lines = self._look.ours.get(record.run_id, ())
+        return not lines or any(not line.is_waiting for line in lines)
+
+    async def _read(self, records: Sequence[Record]) -> list[Record]:
+        """Those that have written an end."""
+
+        def read() -> Iterator[tuple[Record, Begun | None, Ended | None]]:
+            for record in records:
+                ended = self._folders.ended(record)
+                lines = self._look.ours.get(record.run_id, ())
+                is_first = record.run_id not in self._begun or not lines or ended is not None
+                is_again = self.seen.get(record.run_id, TAKEN).state is RunState.PENDING
+                yield record, self._folders.begun(record) if is_first or is_again else None, ended
+
+        found = []
+        for record, begun, ended in await asyncio.to_thread(lambda: list(read())):
+            if begun and begun.token in record.tokens:
+                self._begun[record.run_id] = begun
+            if ended and ended.token in record.tokens:
+                self._ended[record.run_id] = ended
+                found.append(record)
+            elif record.run_id in self._ended:
+                del self._ended[record.run_id]
+        return found
+
+    async def _ask_accounting(self, active: Sequence[Record]) -> None:
+        gone = {
+            record.number: record.run_id
+            for record in active
+            if record.number is not None
+            and record.run_id not in self._look.ours
+            and record.run_id not in self._ended
+            and self._is_settled(record.run_id)
+        }
+        for number, past in (await self._look.remembered(gone.keys())).items():
+            if number in gone and past.state in OVER:
+                self._past[gone[number]] = past
+
+    def _is_settled(self, run_id: str) -> bool:
+        since, looks = self._odd_since.get(run_id, (time.monotonic(), 0))
+        return looks >= 2 and time.monotonic() - since >= SETTLES_AFTER_S
+
+    def _evidence(self, record: Record) -> Evidence:
+        run_id = record.run_id
+        return Evidence(
+            lines=self._look.ours.get(run_id, ()),
+            begun=self._begun.get(run_id),
+            ended=self._ended.get(run_id),
+            past=self._past.get(run_id),
+            number=record.number,
+            cpus=record.cpus,
+            memory_mib=record.memory_mib,
+            notes=tuple(record.notes),
+            stop_asked=record.stop is not None,
+            is_settled=self._is_settled(run_id),
+            was_blind=self._was_blind,
+        )
+
+    async def _judge_all(self, records: Sequence[Record]) -> bool:
+        changed = False
+        for record in records:
+            if record.end is not None:
+                continue
+            seen = judge(self._evidence(record), self._look.seats)
+            if seen is None:
+                since, looks = self._odd_since.get(record.run_id, (time.monotonic(), 0))
+                self._odd_since[record.run_id] = since, looks + 1
+                continue
+            if seen.state is not RunState.UNKNOWN:
+                self._odd_since.pop(record.run_id, None)
+            if seen == self.seen.get(record.run_id):
+                continue
+            changed = True
+            if seen.state is RunState.ENDED:
+                await self.end(record, seen)
+            else:
+                self.seen[record.run_id] = seen
+        return changed
+
+
+def _written(seen: Observation) -> dict[str, Any]:
+    return {
+        "started_at": seen.started_at.isoformat() if seen.started_at else None,
+        "ended_at": seen.ended_at.isoformat() if seen.ended_at else None,
+        "ending": seen.ending.value if seen.ending else None,
+        "exit_code": seen.exit_code,
+        "reason": [seen.reason.code, seen.reason.text] if seen.reason else None,
+        "notes": list(seen.notes),
+        "attempt": seen.attempt,
+    }
+
+
+def _observation(end: dict[str, Any]) -> Observation:
+    return Observation(
+        RunState.ENDED,
+        started_at=datetime.fromisoformat(end["started_at"]) if end["started_at"] else None,
+        ended_at=datetime.fromisoformat(end["ended_at"]) if end["ended_at"] else None,
+        ending=Ending(end["ending"]),
+        exit_code=end["exit_code"],
+        reason=Reason(*end["reason"]) if end["reason"] else None,
+        notes=tuple(end["notes"]),
+        attempt=end["attempt"],
+    )
