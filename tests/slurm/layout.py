@@ -47,6 +47,9 @@ class Ports:
 
 
 CONTROLLER = "ctl"
+# For bad days: it gives up in seconds what it should wait for longer on a busy machine. While it waits for one node it
+# hears no other, so that nodes must be given more than twice the time of a message.
+IMPATIENT = {"MessageTimeout": "3", "BatchStartTimeout": "1", "SlurmdTimeout": "9"}
 PARTITIONS = """\
 PartitionName=gpu Nodes={nodes} Default=YES MaxTime=INFINITE DefaultTime=01:00:00 State=UP
 PartitionName=debug Nodes=gn1 MaxTime=00:30:00 PriorityTier=10 State=UP
@@ -81,11 +84,9 @@ def render_slurm_conf(layout: Layout, folder: str, ports: Ports, plugins: str | 
         "SchedulerParameters": "sched_min_interval=0,batch_sched_delay=0,bf_interval=2,sched_interval=5",
         "ReturnToService": "2",
         "SlurmctldTimeout": "10",
-        "SlurmdTimeout": "10",
+        "SlurmdTimeout": "30",
         "MessageTimeout": "10",
         "InactiveLimit": "0",
-        # A job that is not found on a node that came back is missed at once.
-        "BatchStartTimeout": "1",
         "KillWait": "3",
         "MinJobAge": "300",
         "MailProg": "/bin/true",
