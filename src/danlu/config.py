@@ -80,6 +80,16 @@ class PolicySettings:
 
 
 @dataclass(frozen=True, slots=True)
+class SlurmSettings:
+    """For `danlu slurm init`, which makes a cluster of the nodes and queues of the file."""
+
+    cluster: str = "danlu"
+    controller: str = ""  # empty: the first node
+    accounting: bool = False
+    shared: str = ""  # a folder that every machine mounts
+
+
+@dataclass(frozen=True, slots=True)
 class Settings:
     server: ServerSettings = field(default_factory=ServerSettings)
     store: StoreSettings = field(default_factory=StoreSettings)
@@ -88,6 +98,7 @@ class Settings:
     people: PeopleSettings = field(default_factory=PeopleSettings)
     oidc: OidcSettings = field(default_factory=OidcSettings)
     policy: PolicySettings = field(default_factory=PolicySettings)
+    slurm: SlurmSettings = field(default_factory=SlurmSettings)
     nodes: tuple[NodeSettings, ...] = ()
     queues: tuple[QueueSettings, ...] = ()
 
@@ -120,6 +131,7 @@ SECTIONS: dict[str, type] = {
     "people": PeopleSettings,
     "oidc": OidcSettings,
     "policy": PolicySettings,
+    "slurm": SlurmSettings,
 }
 LISTS: dict[str, type] = {"nodes": NodeSettings, "queues": QueueSettings}
 _TEXTS, _PAIRS = tuple[str, ...], Mapping[str, str]
@@ -186,6 +198,8 @@ def _refuse_nonsense(settings: Settings) -> None:
         raise Invalid(f"`oidc.issuer` is a URL, not `{oidc.issuer}`", "for example https://sso.example.org/realms/lab")
     if bool(oidc.issuer) != bool(oidc.client_id):
         raise Invalid("sign-on needs both oidc.issuer and oidc.client_id", "set both, or neither")
+    if settings.slurm.shared and not re.fullmatch(r"/[\w./+-]+", settings.slurm.shared):
+        raise Invalid(f"`slurm.shared` is an absolute path of plain letters, not `{settings.slurm.shared}`")
     nodes = nodes_of(settings.nodes, shards_per_gpu=settings.engine.shards_per_gpu)
     if nodes:
         queues_of(settings.queues, nodes)

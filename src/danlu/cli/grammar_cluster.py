@@ -116,6 +116,17 @@ SERVER = (
             "danlu simulate --make-trace 5000 --seed 1 --config danlu.toml > trace.csv",
         ),
     ),
+    Command(
+        "slurm init", "slurm:init", "server", "write the files and scripts that make machines a Slurm cluster",
+        (
+            Option("--out", metavar="FOLDER", help="where to; `slurm` unless given"),
+            Option("--force", help="overwrite files that are there"),
+            Option("--try-here", help="write it so that this machine plays all the nodes, to try it first"),
+            Option("--port", metavar="N", kind="count", help="with --try-here: the first of its ports, else 16817"),
+            JSON,
+        ),
+        words="FILE", examples=("danlu slurm init nodes.toml", "danlu slurm init nodes.toml --try-here --out /tmp/try"),
+    ),
 )  # fmt: skip
 
 OTHER = (

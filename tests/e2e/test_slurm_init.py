@@ -1,0 +1,202 @@
+"""What `danlu slurm init` writes really boots: played by one machine, and installed as on a real one."""
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from tempfile import mkdtemp
+
+import pytest
+
+from tests.slurm.releases import NEWER, OLDER, Release, slurm_release
+
+EXAMPLES = Path(__file__).parents[2] / "examples" / "clusters"
+LAB = """
+[slurm]
+cluster = "lab"
+[engine]
+shards_per_gpu = 8
+[[nodes]]
+name = "a[1-2]"
+gpus = "2xRTX 3090,1xA100"
+cpus = 24
+[[nodes]]
+name = "old"
+cpus = 4
+memory = "8G"
+[[queues]]
+name = "train"
+nodes = ["a*"]
+default = true
+max_time = "1d"
+[[queues]]
+name = "login"
+max_mem = "4G"
+"""
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """A short path, for a Unix socket, that others may enter."""
+    made = Path(mkdtemp(prefix="danlu-init-", dir="/tmp"))
+    made.chmod(0o755)
+    yield made
+    shutil.rmtree(made, ignore_errors=True)
+
+
+def init(config: Path, out: Path, *options: str) -> None:
+    argv = [sys.executable, "-m", "danlu.cli.main", "slurm", "init", str(config), "--out", str(out), *options]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+
+
+def free_ports(count: int) -> int:
+    """The first of so many in a row."""
+    for first in range(23000, 30000, count):
+        try:
+            for port in range(first, first + count):
+                with socket.socket() as tried:
+                    tried.bind(("", port))
+        except OSError:
+            continue
+        return first
+    raise AssertionError("no free ports")
+
+
+class Played:
+    """A cluster of `--try-here`, up."""
+
+    def __init__(self, config: Path, folder: Path, release: Release) -> None:
+        self.folder = folder / "slurm"
+        init(config, self.folder, "--try-here", "--port", str(free_ports(20)))
+        if release.plugins:
+            with (self.folder / "slurm.conf").open("a") as file:
+                file.write(f"PluginDir={release.plugins}\n")
+        self._environ = os.environ | {"PATH": release.search_path, "SLURM_CONF": str(self.folder / "slurm.conf")}
+
+    def __enter__(self) -> "Played":
+        done = self.call("sh", str(self.folder / "try.sh"), "up")
+        if done.returncode:
+            self.__exit__()
+        logs = "".join(path.read_text()[-2000:] for path in (self.folder / "log").glob("slurm*.log"))
+        assert done.returncode == 0, done.stderr + logs
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        done = self.call("sh", str(self.folder / "try.sh"), "down")
+        assert (done.returncode, done.stdout) == (0, "down\n"), done.stderr
+
+    def call(self, *command: str) -> "subprocess.CompletedProcess[str]":
+        # `try.sh` leaves daemons behind, which must not hold our pipe.
+        with (self.folder / "said").open("w+") as out, (self.folder / "complained").open("w+") as err:
+            code = subprocess.run(command, env=self._environ, stdout=out, stderr=err, timeout=150).returncode
+            out.seek(0)
+            err.seek(0)
+            return subprocess.CompletedProcess(command, code, out.read(), err.read())
+
+    def ask(self, *command: str) -> str:
+        done = self.call(*command)
+        assert done.returncode == 0, done.stderr
+        return done.stdout.strip()
+
+
+@pytest.mark.parametrize("version", [OLDER, NEWER])
+def test_this_machine_plays_the_cluster(folder: Path, version: str) -> None:
+    (folder / "nodes.toml").write_text(LAB)
+    with Played(folder / "nodes.toml", folder, slurm_release(version)) as cluster:
+        nodes = set(cluster.ask("sinfo", "-h", "-N", "-o", "%N %T %c %m %R").splitlines())
+        assert {"a1 idle 24 62260 train", "a2 idle 24 62260 train", "old idle 4 7168 login"} <= nodes
+        # Cards by number and by model, shares of one, memory of those who ask for none, the default queue.
+        see = 'echo "$CUDA_VISIBLE_DEVICES $SLURM_JOB_PARTITION"'
+        assert cluster.ask("srun", "--gres=gpu:A100:1", "sh", "-c", see) == "2 train"
+        assert cluster.ask("srun", "--gres=gpu:RTX_3090:2", "sh", "-c", see) == "0,1 train"
+        assert cluster.ask("srun", "--gres=shard:8", "sh", "-c", see) in ("0 train", "1 train", "2 train")
+        memory = cluster.ask("srun", "-p", "login", "-w", "old", "sh", "-c", "scontrol show job $SLURM_JOB_ID")
+        assert "MinMemoryCPU=1792M" in memory
+        assert cluster.ask("srun", "-N", "2", "-l", "sh", "-c", "echo $SLURMD_NODENAME") == "0: a1\n1: a2"
+        assert "Requested node configuration is not available" in cluster.call("srun", "--gres=gpu:4", "true").stderr
+        assert "TimeLimit=1-00:00:00" in cluster.ask("sh", "-c", "scontrol show job $(sbatch --parsable --wrap true)")
+        assert "PriorityType            = priority/basic" in cluster.ask("scontrol", "show", "config")
+        # Nothing was ignored or refused while the files were read.
+        log = (cluster.folder / "log" / "slurmctld.log").read_text()
+        words = ("gnoring", "eprecated", "defunct", "nrecognized")
+        assert [line for line in log.splitlines() if any(word in line for word in words)] == []
+
+
+@pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.toml")), ids=lambda path: path.stem)
+def test_the_example_clusters_boot(folder: Path, path: Path) -> None:
+    with Played(path, folder, slurm_release(OLDER)) as cluster:
+        assert cluster.ask("srun", "--gres=gpu:1", "sh", "-c", "echo $CUDA_VISIBLE_DEVICES") == "0"
+
+
+# One machine of its own: names, network, processes, devices and system folders that only it sees.
+_MACHINE = """\
+set -eu
+folder=$1
+mount -t proc proc /proc
+ip link set lo up
+ip addr add 10.77.0.1/32 dev lo
+hostname n1
+mount --bind "$folder/hosts" /etc/hosts
+for place in /etc/slurm /etc/munge /var/lib/slurm /var/log/slurm /var/lib/munge /var/log/munge /run; do
+    mkdir -p $place
+    mount -t tmpfs tmpfs $place
+done
+chown munge:munge /etc/munge /var/lib/munge /var/log/munge
+chmod 700 /etc/munge /var/lib/munge /var/log/munge
+mount -t tmpfs -o mode=755 tmpfs /dev
+for device in null:1:3 zero:1:5 full:1:7 random:1:8 urandom:1:9 tty:5:0 nvidia0:195:0 nvidia1:195:1; do
+    IFS=: read -r name major minor <<END
+$device
+END
+    mknod -m 666 "/dev/$name" c "$major" "$minor"
+done
+mkdir /dev/shm
+ln -s /proc/self/fd /dev/fd
+cd "$folder/slurm"
+sh rollout.sh
+timeout 60 sh -c 'until [ "$(sinfo -h -o %T)" = idle ]; do sleep 0.1; done' || tail -n 20 /var/log/slurm/*.log
+sinfo -h -o 'state %T'
+scontrol show node n1 | grep -i reason || true
+srun --gres=gpu:1 sh -c 'echo "given $CUDA_VISIBLE_DEVICES $SLURM_STEP_GPUS"'
+# The card that was not given cannot be opened; the one that was has no driver behind it, which is another answer.
+srun --gres=gpu:1 sh -c 'for n in 0 1; do (: </dev/nvidia$n) 2>&1 | sed "s/.*: /card $n: /"; done'
+srun --mem=64 python3 -c 'x = b"x" * (500 << 20); print("unlimited")' || echo "memory $?"
+job=$(sbatch --parsable -o /dev/null --wrap 'setsid sleep 7654 & setsid sh -c "sleep 7654 & sleep 7654" & sleep 7654')
+timeout 30 sh -c 'until [ "$(pgrep -xc sleep)" -ge 4 ]; do :; done' || echo "the job has not begun"
+scancel "$job"
+timeout 60 sh -c 'while pgrep -x sleep; do :; done' >/dev/null && echo "nothing left"
+sh rollout.sh >/dev/null && ls /etc/slurm
+"""
+
+
+@pytest.mark.timeout(300)
+def test_the_scripts_make_a_machine_a_cluster_that_holds_jobs_to_what_they_got(folder: Path) -> None:
+    """With cgroups: cores, memory and cards."""
+    slurm_release(OLDER)
+    memory_mib = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") >> 20
+    (folder / "nodes.toml").write_text(
+        f'[[nodes]]\nname = "n1"\ncpus = {os.cpu_count()}\nmemory = "{memory_mib}M"\ngpus = "2xRTX3090"\n'
+    )
+    (folder / "hosts").write_text("127.0.0.1 localhost\n10.77.0.1 n1\n")
+    init(folder / "nodes.toml", folder / "slurm")
+    unshare = ["unshare", "--pid", "--fork", "--kill-child", "--mount", "--uts", "--net", "--propagation", "slave"]
+    with (folder / "said").open("w+") as out:
+        try:
+            command = [*unshare, "sh", "-c", _MACHINE, "sh", str(folder)]
+            subprocess.run(command, stdout=out, stderr=out, timeout=280, env={"PATH": os.defpath + ":/usr/sbin:/sbin"})
+        finally:
+            for place in Path("/sys/fs/cgroup").glob("*/slurm*"):
+                subprocess.run(["find", str(place), "-depth", "-type", "d", "-exec", "rmdir", "{}", "+"], check=False)
+        out.seek(0)
+        said = out.read()
+    assert "state idle" in said, said
+    assert "given 0 0" in said, said
+    assert "card 1: Operation not permitted" in said, said
+    assert "card 0: Operation not permitted" not in said, said
+    assert "unlimited" not in said, said
+    assert "nothing left" in said, said
+    assert said.rstrip().endswith("cgroup.conf\ngres.conf\nslurm.conf"), said
