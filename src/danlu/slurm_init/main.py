@@ -1,8 +1,8 @@
 """The command `danlu slurm init`: read the machines, write the files. `danlu.cli.slurm` starts it."""
 
 import argparse
-import getpass
 import os
+import pwd
 import re
 import secrets
 import socket
@@ -98,7 +98,7 @@ def _played_here(plan: Blueprint, folder: str, port: int) -> Blueprint:
     if plan.has_accounting:
         notes += ("there is no database in what this machine plays: `slurm.accounting` is left out",)
     host = socket.gethostname().partition(".")[0]
-    place = place_below(folder, getpass.getuser(), port)
+    place = place_below(folder, pwd.getpwuid(os.getuid()).pw_name, port)
     return replace(plan, place=place, controller=host, has_accounting=False, notes=notes)
 
 

@@ -56,7 +56,6 @@ if [ -n "$wanted" ]; then
         refuse "neither apt-get nor dnf is here: install$wanted by hand, and run this again"
     fi
 fi
-say "$(srun --version)"
 
 # 2. The user of the controller, with one number on all machines.
 id slurm >/dev/null 2>&1 || useradd --system --uid 64030 --home-dir /nonexistent --shell /usr/sbin/nologin slurm
@@ -128,7 +127,7 @@ END
 fi
 [ $is_controller = no ] || start slurmctld slurmctld slurmctld
 [ $is_node = no ] || start slurmd slurmd slurmd
-say "done"
+say "done: $(srun --version)"
 """
 
 _CHECK = """\
