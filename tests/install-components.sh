@@ -16,6 +16,8 @@ done
 command -v squeue >/dev/null || missing="$missing slurm-client"
 command -v munged >/dev/null || missing="$missing munge"
 command -v mariadbd >/dev/null || missing="$missing mariadb-server"
+command -v ip >/dev/null || missing="$missing iproute2"
+command -v pgrep >/dev/null || missing="$missing procps"
 [ -n "$(find /usr/lib -name accounting_storage_mysql.so 2>/dev/null)" ] || missing="$missing slurm-wlm-mysql-plugin"
 
 say_missing() {
