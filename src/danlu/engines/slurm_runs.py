@@ -31,16 +31,18 @@ class Runs:
         self._odd_since: dict[str, tuple[float, int]] = {}  # Slurm and the run do not say the same: since when, looks
         self._submitted_at: dict[str, float] = {}  # looks that began before know nothing of it
         self._submitting: set[str] = set()
-        self._was_blind = False
+        self._blind: set[str] = set()  # nobody looked for so long that Slurm may have forgotten their ends
         self._glanced = 0
 
     def load(self, records: Sequence[Record]) -> None:
         last = self._folders.last_beat()
-        self._was_blind = last is None or time.time() - last > 0.8 * self._look.min_job_age_s
+        was_blind = last is None or time.time() - last > 0.8 * self._look.min_job_age_s
         for record in records:
             self.records[record.run_id] = record
             if record.end:
                 self.seen[record.run_id] = _observation(record.end)
+            elif was_blind:
+                self._blind.add(record.run_id)
 
     def is_known(self, run_id: str) -> bool:
         """There is nothing to start: it is here, was here, or may still turn out to be."""
@@ -106,7 +108,7 @@ class Runs:
         await self._read([record for record in active if self._may_have_written(record)])
         await self._ask_accounting(active)
         changed = await self._judge_all(active)
-        self._was_blind = False
+        self._blind.difference_update(self._look.ours)
         return changed
 
     def _is_open(self, record: Record) -> bool:
@@ -169,7 +171,7 @@ class Runs:
             notes=tuple(record.notes),
             stop_asked=record.stop is not None,
             is_settled=self._is_settled(run_id),
-            was_blind=self._was_blind,
+            was_blind=run_id in self._blind,
         )
 
     async def _judge_all(self, records: Sequence[Record]) -> bool:

@@ -1,0 +1,79 @@
+"""What Slurm is given for a run."""
+
+import subprocess
+from datetime import timedelta
+
+import pytest
+
+from danlu.domain.job import RunId
+from danlu.domain.resources import Ask
+from danlu.engines.base import Ending, Handle, Launch
+from danlu.engines.slurm_script import (
+    Habits,
+    limit_minutes,
+    parse_begun,
+    parse_comment,
+    parse_ended,
+    render_comment,
+    render_env,
+    render_inside,
+    render_options,
+    render_script,
+)
+
+LAUNCH = Launch(Handle("h"), RunId("a.1"), ("echo", "it's"), "/w", {}, None, "/l")
+
+
+def options(**particulars: object) -> list[str]:
+    habits = Habits(has_accounts=True, models=("NVIDIA_GeForce_RTX_3090",))
+    launch = Launch(Handle("h"), RunId("a.1"), ("/bin/echo",), "/w", {}, None, "/l", **particulars)  # type: ignore[arg-type]
+    return render_options(launch, "danlu:i:a.1", "/shared/50%/log", habits)
+
+
+def test_an_ask_becomes_options() -> None:
+    found = options(ask=Ask(gpus=2, gpu_model="RTX3090", cpus=4, memory_mib=2048, nodes=2), queue="gpu", team="vision")
+    assert {
+        "--gres=gpu:NVIDIA_GeForce_RTX_3090:2", "--cpus-per-task=4", "--mem=2048M", "--nodes=2", "--partition=gpu",
+        "--account=vision", "--job-name=echo", "--output=/shared/50%%/log",
+    } <= set(found)  # fmt: skip
+    assert "--gres=shard:16" in options(ask=Ask(shards=16))
+    assert "--nice=4000" in options(priority=1)
+    assert not [option for option in options(priority=9) if "nice" in option]
+
+
+@pytest.mark.parametrize(
+    ("limit_m", "grace_s", "longest_m", "minutes"),
+    [(60, 30, None, 62), (60, 30, 60, 60), (60, 30, 61, 61), (90, 30, 60, 90), (0.01, 0, None, 2)],
+)
+def test_slurm_comes_after_the_script_where_the_queue_allows(
+    limit_m: float, grace_s: int, longest_m: int | None, minutes: int
+) -> None:
+    longest = timedelta(minutes=longest_m) if longest_m else None
+    assert limit_minutes(timedelta(minutes=limit_m), timedelta(seconds=grace_s), longest) == minutes
+
+
+def test_the_environment_survives_a_shell() -> None:
+    hard = {"A": 'it\'s "so"\n$HOME `x`', "BASH_FUNC_greet%%": "() {  echo hi $1\n}", "a.b": "1"}
+    text, left_out = render_env({**hard, "SLURM_JOB_ID": "9", "CUDA_VISIBLE_DEVICES": "7"})
+    assert left_out == ["a.b"]
+    assert "SLURM" not in text
+    assert "CUDA" not in text
+    said = subprocess.run(
+        ["bash", "-c", f"{text}\nprintf %s \"$A\"; bash -c 'greet you'"], capture_output=True, text=True
+    )
+    assert said.stdout == hard["A"] + "hi you\n"
+
+
+def test_bash_reads_what_we_write() -> None:
+    for text in (render_script(LAUNCH, "/f o'o", "t"), render_inside(LAUNCH, "/f o'o")):
+        assert subprocess.run(["bash", "-n"], input=text, capture_output=True, text=True).stderr == ""
+
+
+def test_words_of_runs_are_read_with_suspicion() -> None:
+    assert parse_comment(render_comment("1a2b", "a.1")) == ("1a2b", "a.1")
+    assert parse_comment("danlu:1a2b:../x") is None
+    assert parse_begun("token=t\nrestart=x\njob=1\n") is None
+    assert parse_ended("ending=nonsense\nrestart=0\n") is None
+    ended = parse_ended("token=t\nrestart=1\nending=exited\ncode=3\nstarted=1794794729123\nended=1794794730123\n")
+    assert ended is not None
+    assert (ended.ending, ended.exit_code, ended.restart) == (Ending.EXITED, 3, 1)
