@@ -140,7 +140,7 @@ def _set_up_writer(raw: Any, _record: Any) -> None:
         "journal_mode = WAL",
         "synchronous = FULL",
         "mmap_size = 0",
-        "cache_size = -8000",
+        "cache_size = -4000",
         "journal_size_limit = 67108864",
         # Environments may hold secrets: what is deleted is overwritten where that costs no extra write.
         "secure_delete = FAST",
