@@ -96,7 +96,9 @@ async def serve(settings: Settings, place: boot.Place, store: SqlStore, ready: b
             await asyncio.wait(tasks, timeout=0.001, return_when=asyncio.FIRST_COMPLETED)
             if any(task.done() for task in tasks):
                 raise Unreachable("the server could not listen", f"see {place.state_dir}/server.log")
+        # What is here stays; what comes after is mostly dropped by itself, so cycles are looked for seldom.
         gc.freeze()
+        gc.set_threshold(20_000, 20, 50)
         log.info("danlu %s serves %s", __version__, ", ".join(desk.addresses))
         ready.reached(", ".join(desk.addresses), boot.told_of(place, settings) + _first_admin(place, desk))
         await stopping.wait()
