@@ -74,7 +74,8 @@ def value(text: str, name: str) -> str:
 
 @pytest.mark.parametrize("names", [
     ("n1", "n2", "n3"), ("a", "b"), ("n01", "n02", "n10", "n9"), ("n09", "n10", "n11"), ("n99", "n100"), ("n0", "n00"),
-    ("p100-1", "p100-2", "v100-7"), ("n1x", "n2x"), ("n5",), ("n007",), ("n099", "n100", "n101"), ("1", "2"), ("x12345678901",),
+    ("p100-1", "p100-2", "v100-7"), ("n1x", "n2x"), ("n5",), ("n007",), ("n099", "n100", "n101"), ("1", "2"),
+    ("x12345678901",),
 ])  # fmt: skip
 def test_folded_names_are_the_same_names(names: tuple[str, ...]) -> None:
     parts = re.findall(r"[^,\[]+(?:\[[^\]]*\])?", folded(names))
