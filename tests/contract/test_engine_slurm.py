@@ -94,11 +94,13 @@ async def test_several_nodes_find_each_other(rig: Any) -> None:
 
 @both_versions
 async def test_several_nodes_are_stopped_together(rig: Any) -> None:
-    handle = await rig.start("ddp.1", "sh", "-c", "trap 'echo told; exit 5' TERM; sleep 100 & wait", ask=Ask(nodes=2))
-    await asyncio.sleep(1)
+    script = "trap 'echo told; exit 5' TERM; echo ready; sleep 100 & wait"
+    handle = await rig.start("ddp.1", "sh", "-c", script, ask=Ask(nodes=2))
+    log = rig.log("ddp.1")
+    await rig.until(lambda: log.exists() and log.read_text().count("ready") == 2)
     await rig.engine.stop(handle, grace=NEVER)
     assert (await rig.ended(handle)).ending is Ending.STOPPED
-    assert rig.log("ddp.1").read_text().count("told") == 2
+    assert log.read_text().count("told") == 2
 
 
 @older
