@@ -1,6 +1,7 @@
 #!/bin/sh
 # Real components that the tests use, from the distribution's packages. Where they may not be installed,
 # the tests that need them are skipped, and say so; with CI set, a missing one is a failure.
+# With the word `slurm` also two releases of Slurm, for the tests that are marked so.
 set -eu
 # Daemons are outside the path of most people.
 PATH="$PATH:/usr/sbin:/sbin"
@@ -10,15 +11,17 @@ command -v git >/dev/null || missing="$missing git"
 [ -n "$(find /usr/lib -name libfaketime.so.1 2>/dev/null)" ] || missing="$missing faketime"
 command -v openssl >/dev/null || missing="$missing openssl"
 command -v setpriv >/dev/null || missing="$missing util-linux"
-for package in slurmctld slurmd slurmdbd; do
-    command -v "$package" >/dev/null || missing="$missing $package"
-done
-command -v squeue >/dev/null || missing="$missing slurm-client"
-command -v munged >/dev/null || missing="$missing munge"
-command -v mariadbd >/dev/null || missing="$missing mariadb-server"
-command -v ip >/dev/null || missing="$missing iproute2"
-command -v pgrep >/dev/null || missing="$missing procps"
-[ -n "$(find /usr/lib -name accounting_storage_mysql.so 2>/dev/null)" ] || missing="$missing slurm-wlm-mysql-plugin"
+if [ "${1:-}" = slurm ]; then
+    for package in slurmctld slurmd slurmdbd; do
+        command -v "$package" >/dev/null || missing="$missing $package"
+    done
+    command -v squeue >/dev/null || missing="$missing slurm-client"
+    command -v munged >/dev/null || missing="$missing munge"
+    command -v mariadbd >/dev/null || missing="$missing mariadb-server"
+    command -v ip >/dev/null || missing="$missing iproute2"
+    command -v pgrep >/dev/null || missing="$missing procps"
+    [ -n "$(find /usr/lib -name accounting_storage_mysql.so 2>/dev/null)" ] || missing="$missing slurm-wlm-mysql-plugin"
+fi
 
 say_missing() {
     echo "######################################################################"
@@ -35,6 +38,7 @@ if [ -n "$missing" ]; then
     # shellcheck disable=SC2086  # a list of packages
     DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=120 install -y -qq --no-install-recommends $missing >/dev/null
 fi
+[ "${1:-}" = slurm ] || exit 0
 # What the older Slurm does not say, a newer one beside it does.
 case "$(slurmctld -V)" in *" 22."* | *" 23.0"*)
     sh "$(dirname "$0")/slurm/install-newer.sh" /var/cache/danlu-tests/slurm-newer ||

@@ -258,9 +258,10 @@ def _remove(folder: Path) -> None:
 
 def with_rig(*kinds: str) -> Callable[[Callable[[Any], Awaitable[None]]], Callable[[str], None]]:
     """Make a test of `async def test(rig)`, once for each kind of engine."""
+    marked = [pytest.param(kind, marks=pytest.mark.slurm) if kind.startswith("slurm") else kind for kind in kinds]
 
     def decorate(test: Callable[[Any], Awaitable[None]]) -> Callable[[str], None]:
-        @pytest.mark.parametrize("kind", kinds)
+        @pytest.mark.parametrize("kind", marked)
         def run(kind: str) -> None:
             play(kind, test)
 

@@ -11,6 +11,7 @@ from tests.slurm.cage import wait_until
 from tests.slurm.cluster import SlurmCluster, shared_cluster, slurm_cluster
 from tests.slurm.releases import NEWER, OLDER
 
+pytestmark = pytest.mark.slurm
 VERSIONS = [pytest.param(name, marks=pytest.mark.xdist_group(f"slurm-{name}")) for name in (OLDER, NEWER)]
 
 

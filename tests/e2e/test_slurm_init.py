@@ -13,6 +13,8 @@ import pytest
 
 from tests.slurm.releases import NEWER, OLDER, Release, slurm_release
 
+pytestmark = pytest.mark.slurm
+
 EXAMPLES = Path(__file__).parents[2] / "examples" / "clusters"
 LAB = """
 [slurm]
