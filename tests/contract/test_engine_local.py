@@ -122,7 +122,9 @@ async def test_groups_that_somebody_removed_are_made_again(rig: LocalRig) -> Non
     found = [folder for folder in walked if folder.name.startswith(f"{pid}.")]
     for folder in found:
         folder.rmdir()
-        folder.parent.rmdir()
+    for parent in {folder.parent for folder in found}:
+        with suppress(OSError):  # the keeper of an earlier run may have left a group there
+            parent.rmdir()
     name = "pid0"
     script = (
         f"{RUNAWAYS['all of it'].format(pid=name)}; cat /proc/self/cgroup; while ! [ -s {name} ]; do sleep 0.01; done"
