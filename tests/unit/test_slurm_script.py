@@ -8,6 +8,7 @@ import pytest
 from danlu.domain.job import RunId
 from danlu.domain.resources import Ask
 from danlu.engines.base import Ending, Handle, Launch
+from danlu.engines.slurm_batch import render_inside, render_script
 from danlu.engines.slurm_script import (
     Habits,
     limit_minutes,
@@ -16,9 +17,7 @@ from danlu.engines.slurm_script import (
     parse_ended,
     render_comment,
     render_env,
-    render_inside,
     render_options,
-    render_script,
 )
 
 LAUNCH = Launch(Handle("h"), RunId("a.1"), ("echo", "it's"), "/w", {}, None, "/l")

@@ -17,8 +17,9 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from danlu.engines.base import Launch
+from danlu.engines.slurm_batch import render_inside
 from danlu.engines.slurm_commands import Person
-from danlu.engines.slurm_script import Begun, Ended, parse_begun, parse_ended, render_env, render_inside
+from danlu.engines.slurm_script import Begun, Ended, parse_begun, parse_ended, render_env
 from danlu.errors import Invalid
 
 _LONGEST_WORD = 8192

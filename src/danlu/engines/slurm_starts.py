@@ -9,11 +9,12 @@ from collections.abc import Callable
 
 from danlu.domain.job import Reason
 from danlu.engines.base import Ending, Launch, Observation, RunState
+from danlu.engines.slurm_batch import render_script
 from danlu.engines.slurm_commands import Commands, Person, is_trouble
 from danlu.engines.slurm_folders import Folders, Record
 from danlu.engines.slurm_look import Look
 from danlu.engines.slurm_runs import Runs
-from danlu.engines.slurm_script import render_comment, render_options, render_script
+from danlu.engines.slurm_script import render_comment, render_options
 from danlu.engines.slurm_words import explain_refusal, last_words
 from danlu.errors import EngineDown
 
