@@ -110,7 +110,7 @@ def _jobs(specs: list[JobSpec], count: int, rng: random.Random) -> Iterator[tupl
             started_at=at + timedelta(seconds=5),
             ended_at=at + timedelta(seconds=rng.randrange(10, 9000)),
             exit_code=exit_code,
-            seat=Seat("desk", 4, 16_384, (seq % 4,)),
+            seats=(Seat("desk", 4, 16_384, (seq % 4,)),),
             handle=f"35fffa35-3dda-475e-8f9e-2014644e3182/{job_id}.1",
         )
         yield rows.job_row(job, seq, spec_id + 1, None), job.spec

@@ -12,11 +12,13 @@ import signal
 import sys
 from collections.abc import AsyncIterator, Sequence
 from datetime import UTC, datetime, timedelta
+from functools import partial
 
 import uvloop
 
 from danlu import __version__, boot, places
 from danlu.actions.accounts import has_admin
+from danlu.actions.inventory import Inventory
 from danlu.actions.jobs import Rules
 from danlu.actions.office import Office, PeopleRules
 from danlu.actions.planning import Outlook, Standing
@@ -25,10 +27,11 @@ from danlu.actions.signon_flow import Signon
 from danlu.api.desk import Desk
 from danlu.api.peers import make_server
 from danlu.api.server import make_app
-from danlu.cluster import nodes_of, queues_of
+from danlu.cluster import nodes_of, queues_of, queues_with
 from danlu.config import Settings
 from danlu.domain.quota import parse_quota
 from danlu.domain.resources import Node
+from danlu.engines.base import Engine
 from danlu.engines.local import LocalEngine
 from danlu.engines.logfiles import LogFiles
 from danlu.errors import DanluError, Refused, Unreachable
@@ -115,9 +118,7 @@ async def serve(settings: Settings, place: boot.Place, store: SqlStore, ready: b
 async def rooms(settings: Settings, place: boot.Place, store: SqlStore, stopping: asyncio.Event) -> AsyncIterator[Desk]:
     """Store, engine and loop, brought up in this order and taken down in the other."""
     engine_settings = settings.engine
-    nodes = _nodes(settings, place)
-    queues = queues_of(settings.queues, nodes)
-    engine = LocalEngine(place.state_dir, places.keeper_socket(place.state_dir), lambda: nodes)
+    engine, inventory = _engine(settings, place)
     async with contextlib.AsyncExitStack() as stack:
         book = Book(store, await store.open())
         stack.push_async_callback(store.close)
@@ -129,14 +130,17 @@ async def rooms(settings: Settings, place: boot.Place, store: SqlStore, stopping
         stack.callback(files.close)
         launcher = Launcher(
             book,
-            place.state_dir,
-            as_submitter=engine_settings.run_as == "submitter",
+            place.files_dir,
+            as_submitter=settings.runs_as_submitter,
             shards_per_gpu=engine_settings.shards_per_gpu,
             grace=settings.grace,
         )
         tally = await _tally(store, settings.half_life, datetime.now(UTC))
-        standing = Standing(roster, tally, queues, engine_settings.shards_per_gpu, settings.grace)
-        schedule = Schedule(book, nodes, Teller(book, engine, launcher, settings.grace), Outlook(standing))
+        standing = Standing(
+            roster, tally, inventory, engine_settings.shards_per_gpu, settings.grace, engine.has_scheduler
+        )
+        teller = Teller(book, engine, launcher, settings.grace)
+        schedule = Schedule(book, teller, Outlook(standing), partial(queues_with, settings.queues))
         await release_all(book, datetime.now(UTC))
         stack.enter_context(boot.remembered(place))
         loop = asyncio.create_task(schedule.run())
@@ -147,16 +151,16 @@ async def rooms(settings: Settings, place: boot.Place, store: SqlStore, stopping
             files=files,
             outlook=schedule.outlook,
             rules=Rules(
-                nodes,
+                inventory,
                 settings.default_time,
-                queues,
                 place.pretends,
-                looks_at_folders=engine_settings.run_as != "submitter",
+                looks_at_folders=not settings.runs_as_submitter,
             ),
             roster=roster,
             office=office,
             signon=await _signon(settings, office, stack),
             state_dir=place.state_dir,
+            files_dir=place.files_dir,
             addresses=place.addresses(tls=bool(settings.server.tls_cert)),
             trouble=lambda: schedule.trouble,
             stop_server=stopping.set,
@@ -167,6 +171,19 @@ async def rooms(settings: Settings, place: boot.Place, store: SqlStore, stopping
 
 async def _tally(store: SqlStore, half_life: timedelta, now: datetime) -> Tally:
     return Tally(half_life, await store.charges(Tally.since(half_life, now), with_gpus=True), now)
+
+
+def _engine(settings: Settings, place: boot.Place) -> tuple[Engine, Inventory]:
+    """What runs the jobs, and what there is to run them on as far as it is known already."""
+    if settings.engine.kind == "slurm":
+        # Only here: a person's own machine does not pay for it.
+        from danlu.engines.slurm import SlurmEngine
+
+        engine = SlurmEngine(f"{place.files_dir}/slurm", conf=settings.engine.slurm_conf)
+        return engine, Inventory(is_known=False)
+    nodes = _nodes(settings, place)
+    local = LocalEngine(place.state_dir, places.keeper_socket(place.state_dir), lambda: nodes)
+    return local, Inventory(nodes, queues_of(settings.queues, nodes))
 
 
 def _nodes(settings: Settings, place: boot.Place) -> tuple[Node, ...]:
@@ -194,7 +211,7 @@ def _people_rules(settings: Settings) -> PeopleRules:
         default_quota=parse_quota(people.default_quota.split()) if people.default_quota else None,
         home=people.home,
         team_folder=people.team_folder,
-        as_submitter=settings.engine.run_as == "submitter",
+        as_submitter=settings.runs_as_submitter,
     )
 
 

@@ -39,6 +39,12 @@ class Place:
     home: str = ""  # the person's own folder, if it is a person's server
     pretends: str = ""  # the file whose cluster this machine plays
     options: tuple[str | None, str] = (None, "")  # of a person's server: its file and its pretend cards
+    shared_dir: str = ""  # what the nodes of a cluster must see too, if that is not kept with the rest
+
+    @property
+    def files_dir(self) -> str:
+        """Where logs, snapshots and the folders that they run in are."""
+        return self.shared_dir or self.state_dir
 
     def addresses(self, *, tls: bool) -> tuple[str, ...]:
         unix = [f"unix://{path}" for path in (self.own_socket, self.shared_socket) if path]
@@ -87,7 +93,7 @@ def prepare_personal(options: argparse.Namespace) -> tuple[Settings, Place]:
     state_dir = os.path.abspath(settings.server.state_dir or own)
     _check_encrypted(settings)
     place = Place(state_dir, places.server_socket(own), settings.server.socket, settings.server.listen, own)
-    place = replace(place, options=(config, fake_gpus))
+    place = replace(place, options=(config, fake_gpus), shared_dir=settings.shared_dir)
     _make_folders(place)
     return settings, place
 
@@ -128,11 +134,12 @@ def prepare_shared(options: argparse.Namespace) -> tuple[Settings, Place]:
     _check_encrypted(settings)
     listen = settings.server.listen or DEFAULT_LISTEN
     place = Place(state_dir, os.path.join(state_dir, "run", "server.sock"), settings.server.socket, listen)
+    place = replace(place, shared_dir=settings.shared_dir)
     _make_folders(place)
-    if settings.engine.run_as == "submitter":
+    if settings.runs_as_submitter:
         if os.getuid() != 0:
             raise Refused("only root can run jobs as the people who submit them", 'set engine.run_as = "server"')
-        os.chmod(state_dir, 0o711)  # a run of a snapshot must reach its own folder below
+        os.chmod(place.files_dir, 0o711)  # a run of a snapshot must reach its own folder below
     return settings, place
 
 
@@ -191,7 +198,7 @@ def told_of(place: Place, settings: Settings) -> str:
     """What somebody who starts it should know."""
     if not place.pretends:
         is_shared = place.listen or place.shared_socket
-        return _ONE_USER if is_shared and settings.engine.run_as == "server" else ""
+        return _ONE_USER if is_shared and not settings.runs_as_submitter else ""
     count = len(nodes_of(settings.nodes))
     nodes = "1 node" if count == 1 else f"{count} nodes"
     return f"This machine plays the {nodes} of {place.pretends}: `danlu nodes`, `danlu queues`.\n"
@@ -292,8 +299,10 @@ def log_to(state_dir: str | None) -> None:
 def _make_folders(place: Place) -> None:
     places.make_private(place.state_dir)
     places.make_private(os.path.dirname(place.own_socket))
+    if place.shared_dir:
+        places.make_private(place.shared_dir)
     for folder, mode in (("logs", 0o700), ("snapshots", 0o700), ("work", 0o711)):
-        path = os.path.join(place.state_dir, folder)
+        path = os.path.join(place.files_dir, folder)
         os.makedirs(path, exist_ok=True)
         os.chmod(path, mode)
 

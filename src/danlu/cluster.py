@@ -82,6 +82,31 @@ def queues_of(described: Sequence[QueueSettings], nodes: Sequence[Node]) -> dict
     return queues
 
 
+def queues_with(described: Sequence[QueueSettings], there: Sequence[Queue]) -> dict[str, Queue]:
+    """The queues that a cluster has by itself, each with the rules that a file adds to it. A queue of the file that
+    the cluster does not have cannot be used, and so is none."""
+    rules = {one.name: one for one in described}
+    has_default = any(one.default for one in described)
+    queues = {}
+    for queue in there:
+        one = rules.get(queue.name)
+        if one is not None:
+            added = _queue(replace(one, nodes=(), models=()), [])
+            max_time = min(filter(None, (queue.max_time, added.max_time)), default=None)
+            queue = replace(
+                added,
+                nodes=queue.nodes,
+                models=one.models,
+                max_time=max_time,
+                default_time=added.default_time or queue.default_time,
+                is_default=queue.is_default,
+            )
+        if has_default:
+            queue = replace(queue, is_default=one is not None and one.default)
+        queues[queue.name] = queue
+    return queues
+
+
 def _queue(one: QueueSettings, nodes: Sequence[Node]) -> Queue:
     what = f"queue `{one.name}`"
     _check_priorities(one, what)

@@ -40,8 +40,10 @@ class EngineSettings:
     shards_per_gpu: int = SHARDS_PER_GPU
     cpus: int = 0  # 0: what the machine has
     memory: str = ""  # empty: what the machine has
-    run_as: str = "server"
+    run_as: str = "auto"  # "submitter" where a server of root drives a cluster, else "server"
     grace: str = "30s"
+    shared_dir: str = ""  # slurm: a folder that every node sees under the same name
+    slurm_conf: str = ""  # slurm: where its configuration is, if not where its commands look
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +105,19 @@ class Settings:
     queues: tuple[QueueSettings, ...] = ()
 
     @property
+    def runs_as_submitter(self) -> bool:
+        if self.engine.run_as == "auto":
+            return self.engine.kind == "slurm" and os.getuid() == 0
+        return self.engine.run_as == "submitter"
+
+    @property
+    def shared_dir(self) -> str:
+        """What the nodes of a cluster have to see of Danlu: logs, code, words of runs. Empty: where the server keeps
+        the rest."""
+        shared = f"{self.slurm.shared}/danlu" if self.slurm.shared else ""
+        return (self.engine.shared_dir or shared) if self.engine.kind == "slurm" else ""
+
+    @property
     def grace(self) -> timedelta:
         return parse_duration(self.engine.grace, "engine.grace")
 
@@ -143,10 +158,10 @@ _KINDS: dict[Any, str] = {
     _TEXTS: "a list of texts",
     _PAIRS: "a table of texts",
 }
-_PATHS = frozenset({"state_dir", "tls_cert", "tls_key", "client_secret_file"})
+_PATHS = frozenset({"state_dir", "shared_dir", "slurm_conf", "tls_cert", "tls_key", "client_secret_file"})
 CHOICES = {
     "engine.kind": ("local", "slurm", "kubernetes"),
-    "engine.run_as": ("server", "submitter"),
+    "engine.run_as": ("auto", "server", "submitter"),
     "people.opens": ("admin", "leader"),
     "people.unix_users": ("members", "accounts"),
 }

@@ -50,12 +50,12 @@ def make_disks(settings: Settings) -> None:
 
 def refuse_unplayed(settings: Settings, config: str) -> None:
     """Without `--fake` only this machine is real."""
-    if settings.engine.kind != "local":
+    if settings.engine.kind == "kubernetes":
         raise Refused(
-            f'engine.kind is "{settings.engine.kind}", and this version runs jobs with "local" only',
+            f'engine.kind is "{settings.engine.kind}", and this version runs jobs with "local" and "slurm" only',
             f"to try this cluster on one machine: `danlu up --config {config} --fake`",
         )
-    if settings.nodes:
+    if settings.nodes and settings.engine.kind == "local":
         raise Refused(
             f"{config} describes nodes, and without `--fake` there is only this machine",
             f"try it: `danlu up --config {config} --fake`; for real, leave `[[nodes]]` out (see [engine])",

@@ -11,6 +11,7 @@ from typing import Any
 
 import httpx
 
+from danlu.actions.inventory import Inventory
 from danlu.actions.jobs import Rules
 from danlu.actions.office import Office, PeopleRules
 from danlu.actions.planning import Outlook, Standing
@@ -83,8 +84,9 @@ async def rig(
     files = LogFiles()
     launcher = Launcher(book, str(folder), as_submitter=False, shards_per_gpu=64, grace=timedelta(seconds=30))
     tally = Tally(timedelta(days=7), (), datetime.now(UTC))
-    outlook = Outlook(Standing(roster, tally, queues or {}))
-    schedule = Schedule(book, nodes, Teller(book, engine, launcher, timedelta(seconds=30)), outlook)
+    inventory = Inventory(nodes, queues)
+    outlook = Outlook(Standing(roster, tally, inventory))
+    schedule = Schedule(book, Teller(book, engine, launcher, timedelta(seconds=30)), outlook)
     await engine.open(book.changed.set)
     loop = asyncio.create_task(schedule.run())
     stops: list[bool] = []
@@ -93,10 +95,11 @@ async def rig(
         engine=engine,
         files=files,
         outlook=schedule.outlook,
-        rules=Rules(nodes, queues=queues or {}),
+        rules=Rules(inventory),
         roster=roster,
         office=Office(roster, store, PeopleRules()),
         state_dir=str(folder),
+        files_dir=str(folder),
         addresses=("unix:///test",),
         trouble=lambda: schedule.trouble,
         stop_server=lambda: stops.append(True),

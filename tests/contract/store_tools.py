@@ -83,5 +83,5 @@ def started(one: Job) -> Job:
 
 def ended(one: Job, state: JobState = JobState.SUCCEEDED) -> Job:
     """The next version is the last, wherever it stands now."""
-    running = one if one.state.holds_seat else started(one)
+    running = one if one.state.is_given else started(one)
     return replace(running.moved(state, why=DONE, at=NOW, exit_code=0), version=one.version + 1)

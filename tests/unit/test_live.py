@@ -146,7 +146,7 @@ def _step(one: Job, random: Random) -> Job:
 
 def _assert_same(live: Live, known: dict[str, Job]) -> None:
     queued = sorted((one for one in known.values() if one.state is JobState.QUEUED), key=lambda one: one.seq)
-    holding = {one.id for one in known.values() if one.state.holds_seat}
+    holding = {one.id for one in known.values() if one.state.is_given}
     assert dict(live.jobs) == known
     assert {one.id for one in live.holding()} == holding
     assert live.counts() == {state: sum(one.state is state for one in known.values()) for state in ACTIVE}

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from danlu.domain.job import Job, JobId, JobSpec, JobState, Reason
-from danlu.domain.resources import Seat
+from danlu.domain.resources import Ask, Seat
 from danlu.engines.base import Ending, Handle, Observation, RunState
 from danlu.loops.settle import GIVING_BACK, describe_exit, settle, settle_all
 
@@ -16,7 +16,7 @@ SEAT = Seat("desk", cpus=1)
 
 def running(*, retries: int = 0, state: JobState = JobState.RUNNING) -> Job:
     job = Job(JobId("a"), "li", JobSpec(("true",), "/", retries=retries), NOW)
-    return replace(job, state=state, seat=SEAT, handle="h", started_at=NOW if state is JobState.RUNNING else None)
+    return replace(job, state=state, seats=(SEAT,), handle="h", started_at=NOW if state is JobState.RUNNING else None)
 
 
 def over(ending: Ending, code: int | None = None) -> Observation:
@@ -73,7 +73,7 @@ def test_failed_and_lost_runs_are_tried_again_if_asked(ending: Ending) -> None:
     assert (job.state, job.attempt, job.seat, job.handle, job.started_at) == (JobState.QUEUED, 2, None, None, None)
     assert past is not None
     assert (past.attempt, past.exit_code, past.node) == (1, 1, "desk")
-    again = replace(job, state=JobState.RUNNING, seat=SEAT, handle="h2", started_at=NOW)
+    again = replace(job, state=JobState.RUNNING, seats=(SEAT,), handle="h2", started_at=NOW)
     assert settle(again, over(ending, 1), now=NOW)[0].state.is_ended
 
 
@@ -111,11 +111,11 @@ def test_a_borrower_that_gave_back_waits_again(seen: Observation) -> None:
 
 def test_giving_back_uses_up_no_retry() -> None:
     job, _ = settle(asked_to_give_back(retries=1, attempt=1), over(Ending.STOPPED, 143), now=NOW)
-    job = replace(job, state=JobState.RUNNING, seat=SEAT, handle="h", started_at=NOW, reason=Reason("started", ""))
+    job = replace(job, state=JobState.RUNNING, seats=(SEAT,), handle="h", started_at=NOW, reason=Reason("started", ""))
     job, _ = settle(job, over(Ending.EXITED, 1), now=NOW)
     assert (job.state, job.attempt) == (JobState.QUEUED, 3)
     assert job.reason.text.startswith("run 1 of 2 ")
-    job = replace(job, state=JobState.RUNNING, seat=SEAT, handle="h", started_at=NOW, reason=Reason("started", ""))
+    job = replace(job, state=JobState.RUNNING, seats=(SEAT,), handle="h", started_at=NOW, reason=Reason("started", ""))
     assert settle(job, over(Ending.EXITED, 1), now=NOW)[0].state is JobState.FAILED
 
 
@@ -125,7 +125,9 @@ def test_who_is_stopped_while_giving_back_is_stopped() -> None:
 
 
 def test_every_run_that_is_over_is_charged_once() -> None:
-    held = [running(), running(retries=1), replace(asked_to_give_back(), seat=Seat("desk", 2, gpus=(0, 1)))]
+    borrower = asked_to_give_back()
+    borrower = replace(borrower, spec=replace(borrower.spec, ask=Ask(gpus=2, cpus=2)))
+    held = [running(), running(retries=1), borrower]
     jobs = [replace(job, handle=str(number), id=JobId(f"j{number}")) for number, job in enumerate(held)]
     seen = {Handle("0"): over(Ending.EXITED, 0), Handle("1"): over(Ending.EXITED, 1), Handle("2"): over(Ending.STOPPED)}
     found = settle_all(jobs, seen, now=NOW, shards_per_gpu=64)
@@ -146,3 +148,53 @@ def test_a_run_that_never_began_is_not_charged() -> None:
     found = settle_all([job], seen, now=NOW, shards_per_gpu=64)
     assert [one.state for one in found.jobs] == [JobState.FAILED]
     assert found.charges == []
+
+
+def pending(why: str = "no_room", attempt: int = 1) -> Observation:
+    return Observation(RunState.PENDING, reason=Reason(why, f"waits: {why}"), attempt=attempt)
+
+
+def test_a_run_that_waits_in_the_engines_queue_says_why() -> None:
+    job = replace(running(state=JobState.STARTING), seats=())
+    waits, past = settle(job, pending(), now=NOW)
+    assert (waits.state, waits.reason.code, waits.seats, past) == (JobState.PENDING, "no_room", (), None)
+    assert settle(waits, pending(), now=NOW)[0] is waits
+    assert settle(waits, pending("behind"), now=NOW)[0].reason.code == "behind"
+    seen = Observation(RunState.RUNNING, NOW, seats=(SEAT, replace(SEAT, node="other")))
+    runs = settle(waits, seen, now=NOW)[0]
+    assert (runs.state, runs.seats, runs.reason.text) == (JobState.RUNNING, seen.seats, "running on desk, other")
+    assert settle(runs, seen, now=NOW)[0] is runs
+
+
+def test_cards_that_the_engine_tells_later_are_written_down() -> None:
+    late = Observation(RunState.RUNNING, NOW, seats=(replace(SEAT, gpus=(1,)),))
+    assert settle(running(), late, now=NOW)[0].seats == late.seats
+
+
+def test_a_run_that_the_engine_begins_again_is_another_attempt_of_the_same_run() -> None:
+    job = running(retries=1)
+    later = NOW + timedelta(minutes=5)
+    waits, past = settle(job, pending(attempt=2), now=later)
+    assert (waits.state, waits.attempt, waits.tries, waits.run_id) == (JobState.PENDING, 2, 1, job.run_id)
+    assert waits.started_at is None
+    assert waits.seats == ()
+    assert past is not None
+    assert (past.attempt, past.state, past.node) == (1, JobState.LOST, "desk")
+    seen = Observation(RunState.RUNNING, later, seats=(SEAT,), attempt=2)
+    runs = settle(waits, seen, now=later)[0]
+    assert (runs.attempt, runs.started_at) == (2, later)
+    again, past = settle(runs, over(Ending.EXITED, 1), now=later)
+    assert (again.state, again.attempt, again.tries) == (JobState.QUEUED, 3, 2)
+    assert again.run_id == f"{job.id}.3"
+    assert past is not None
+    assert past.attempt == 2
+
+
+def test_a_new_beginning_that_was_missed_is_still_counted() -> None:
+    later = NOW + timedelta(minutes=5)
+    seen = Observation(RunState.RUNNING, later, seats=(replace(SEAT, node="other"),), attempt=2)
+    found = settle_all([running()], {Handle("h"): seen}, now=later, shards_per_gpu=64)
+    (job,) = found.jobs
+    assert (job.state, job.attempt, job.started_at, job.reason.text) == (JobState.RUNNING, 2, later, "running on other")
+    assert [one.attempt for one in found.past] == [1]
+    assert len(found.charges) == 1

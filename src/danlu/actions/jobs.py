@@ -6,11 +6,12 @@ import hashlib
 import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
 from danlu.actions.audit import note_others
+from danlu.actions.inventory import Inventory
 from danlu.actions.queues import check_queue, choose_queue, choose_team, default_time
 from danlu.actions.refs import resolve, resolve_id
 from danlu.actions.wishes import Wish, changed_wish, spec_of, wish_of
@@ -45,17 +46,25 @@ def new_id() -> str:
 class Rules:
     """What this installation accepts."""
 
-    nodes: Sequence[Node]
+    inventory: Inventory
     default_time: timedelta | None = None
-    queues: Mapping[str, Queue] = field(default_factory=dict)  # none: every job may use everything
     pretends: str = ""  # the file whose cluster this machine only plays
     looks_at_folders: bool = True  # not for root: people would learn what is in folders that are closed to them
 
+    @property
+    def nodes(self) -> Sequence[Node]:
+        return self.inventory.nodes
 
-def shelf_for(state_dir: str, actor: Actor) -> SnapshotShelf:
+    @property
+    def queues(self) -> Mapping[str, Queue]:
+        """None: every job may use everything."""
+        return self.inventory.queues
+
+
+def shelf_for(files_dir: str, actor: Actor) -> SnapshotShelf:
     """Where somebody who may submit keeps code."""
     demand(actor, "job.submit", actor.name, "a new snapshot")
-    return shelf_of(state_dir, actor.name)
+    return shelf_of(files_dir, actor.name)
 
 
 async def submit(
@@ -84,7 +93,10 @@ async def submit(
 
 def accept(rules: Rules, actor: Actor, wish: Wish) -> tuple[JobSpec, ArrayAsk | None]:
     """What a wish means here: its queue and team chosen, their defaults filled in. Refuses what their rules do not
-    allow, and what no machine here could ever run."""
+    allow, and what no machine here could ever run; as long as the machines are known."""
+    if not rules.inventory.is_known:
+        wish = replace(wish, team=choose_team(actor, wish.team, None))
+        return spec_of(wish, default_time=rules.default_time, default_priority=DEFAULT_PRIORITY)
     queue = choose_queue(rules.queues, actor, wish.queue)
     team = choose_team(actor, wish.team, queue)
     if queue is not None or team:

@@ -1,6 +1,7 @@
 """A job's log: whole, its tail, or followed to the end through waiting, running and retries."""
 
 import asyncio
+import os
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 from typing import Any
@@ -37,13 +38,17 @@ class StillHere:
 Followed = JobSeen | LogBytes | StillHere
 
 
-async def find_log(book: Book, state_dir: str, actor: Actor, ref: str, attempt: int | None) -> tuple[Job, str]:
+async def find_log(book: Book, files_dir: str, actor: Actor, ref: str, attempt: int | None) -> tuple[Job, str]:
     """The job and the path of its log, if the actor may read it."""
     job = await resolve_one(book, actor, ref)
     check_reader(actor, job)
     if attempt is not None and not 1 <= attempt <= job.attempt:
         raise Invalid(f"{job.id} has had {job.attempt} attempts, there is no attempt {attempt}")
-    return job, log_path_of(state_dir, f"{job.id}.{attempt or job.attempt}")
+    if attempt is None or attempt >= job.attempt - job.requeued:
+        return job, log_path_of(files_dir, job.run_id)
+    # A run that its engine began again has one log for all those attempts, called after the first of them.
+    paths = [log_path_of(files_dir, f"{job.id}.{number}") for number in range(attempt, 0, -1)]
+    return job, next((path for path in paths if os.path.exists(path)), paths[0])
 
 
 def check_reader(actor: Actor, job: Job) -> None:
@@ -62,10 +67,10 @@ def first_offset(path: str, *, tail: int | None, offset: int) -> int:
 
 
 async def follow_to_end(
-    book: Book, files: LogFiles, state_dir: str, job: Job, *, offset: int = 0, tail: int | None = None
+    book: Book, files: LogFiles, files_dir: str, job: Job, *, offset: int = 0, tail: int | None = None
 ) -> AsyncGenerator[Followed, None]:
     """Everything a person in front of a screen wants to see of a job until it has ended."""
-    offset = first_offset(log_path_of(state_dir, job.run_id), tail=tail, offset=offset)
+    offset = first_offset(log_path_of(files_dir, job.run_id), tail=tail, offset=offset)
     bell = _Bell()
     growing: Growing | None = None
     seen: Job | None = None
@@ -83,7 +88,7 @@ async def follow_to_end(
                     if not current.state.is_ended:
                         yield JobSeen(current, offset)
             if growing is None and (seen.state is not JobState.QUEUED or current.run_id != seen.run_id):
-                growing = _open(files, log_path_of(state_dir, seen.run_id))
+                growing = _open(files, log_path_of(files_dir, seen.run_id))
             if growing is not None:
                 bell.ring_on(growing.growth())
                 if data := await growing.read(offset):

@@ -1,15 +1,16 @@
 """The active jobs, and the rules they are under, as `plan()` wants to see them."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
+from danlu.actions.inventory import Inventory
 from danlu.domain.job import Job, JobSpec, Reason
 from danlu.domain.ledger import Charge
-from danlu.domain.queue import Queue
 from danlu.domain.quota import team_key, user_key
-from danlu.domain.resources import SHARDS_PER_GPU, Node
+from danlu.domain.resources import SHARDS_PER_GPU
+from danlu.engines.base import OtherRun
 from danlu.scheduler.snapshot import Holding, Plan, Snapshot, Waiting
 from danlu.store.live import Group, Live
 from danlu.store.roster import Roster
@@ -18,13 +19,14 @@ from danlu.store.tally import Tally
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """What holds beside the jobs: queues, people with their quotas, what they used."""
+    """What holds beside the jobs: nodes and queues, people with their quotas, what they used."""
 
     roster: Roster
     tally: Tally
-    queues: Mapping[str, Queue] = field(default_factory=dict)
+    inventory: Inventory = field(default_factory=Inventory)
     shards_per_gpu: int = SHARDS_PER_GPU
     grace: timedelta = timedelta(seconds=30)
+    engine_places: bool = False  # the engine has a queue of its own and chooses the seats
 
 
 class Outlook:
@@ -32,20 +34,20 @@ class Outlook:
 
     def __init__(self, standing: Standing) -> None:
         self.plan = Plan()
+        self.estimates: Mapping[str, datetime] = {}  # when the engine expects to start jobs that wait in its queue
         self.standing = standing
         self._stamp = standing.roster.stamp
         self._waiting: dict[str, tuple[int, Waiting]] = {}
-        self._holding: dict[str, tuple[int, Holding]] = {}
+        self._given: dict[str, tuple[int, Holding | Waiting]] = {}
 
     @property
-    def stamp(self) -> int:
-        """Another one whenever people or their quotas have changed."""
-        return self.standing.roster.stamp
+    def stamp(self) -> tuple[int, int]:
+        """Another one whenever people, their quotas, or what there is to run on have changed."""
+        return self.standing.roster.stamp, self.standing.inventory.stamp
 
     def snapshot(
         self,
         live: Live,
-        nodes: Iterable[Node],
         now: datetime,
         *,
         ended: Sequence[Job] = (),
@@ -54,33 +56,46 @@ class Outlook:
         """Everything active as it stands, less the runs that are known to be over but not yet written down;
         `charges` are what these have used.
         Nothing that happens later changes it: another thread may think about it."""
-        over = {job.id for job in ended}
-        if self._stamp != self.stamp:
-            self._stamp = self.stamp
-            self._waiting.clear()
-        holding: dict[str, tuple[int, Holding]] = {}
-        for job in live.holding():
-            if job.id not in over:
-                held = self._holding.get(job.id)
-                if held is None or held[0] != job.version:
-                    held = (job.version, holding_of(job, now, self.standing.grace))
-                holding[job.id] = held
-        self._holding = holding
         standing, quotas = self.standing, dict(self.standing.roster.quotas)
+        if self._stamp != standing.roster.stamp:
+            self._stamp = standing.roster.stamp
+            self._waiting.clear()
+        given = self._all_given(live, {job.id for job in ended}, now)
+        holding = [one for one in given if isinstance(one, Holding)]
         # Among one person's jobs there is nobody to be fair to.
         is_shared = len(live.users) > 1 or bool(quotas)
         return Snapshot(
             now,
-            tuple(nodes),
+            standing.inventory.nodes,
             self._entries(live, Counter(job.array_id for job in ended if job.array_id)),
-            tuple(held for _, held in holding.values()),
-            queues=standing.queues,
+            (*holding, *map(_other_holding, (one for one in standing.inventory.others if one.seats))),
+            pending=tuple(one for one in given if isinstance(one, Waiting)) if standing.engine_places else (),
+            engine_places=standing.engine_places,
+            queues=standing.inventory.queues,
             quotas=quotas,
             use=_with(standing.tally.use(now), charges) if is_shared else {},
             spent=_with(standing.tally.spent(quotas, now), charges) if quotas else {},
             boosted=standing.roster.boosted(now) if is_shared else frozenset(),
             shards_per_gpu=standing.shards_per_gpu,
         )
+
+    def _all_given(self, live: Live, over: Collection[str], now: datetime) -> list[Holding | Waiting]:
+        """What the engine has: on its seat, or waiting for one there."""
+        given: dict[str, tuple[int, Holding | Waiting]] = {}
+        for job in live.holding():
+            if job.id not in over:
+                known = self._given.get(job.id)
+                if known is None or known[0] != job.version:
+                    known = (job.version, self._given_of(job, now))
+                given[job.id] = known
+        self._given = given
+        return [one for _, one in given.values()]
+
+    def _given_of(self, job: Job, now: datetime) -> Holding | Waiting:
+        if not job.seats:
+            return entry_of(job.spec, job.id, job.user, job.seq)
+        held = holding_of(job, now, self.standing.grace)
+        return replace(held, ask=job.spec.ask) if self.standing.engine_places else held
 
     def _entries(self, live: Live, freed: Mapping[str, int]) -> tuple[Waiting, ...]:
         """All that waits; of the arrays in `freed` so many running tasks are over."""
@@ -150,12 +165,27 @@ def holding_of(job: Job, now: datetime, grace: timedelta = timedelta(0)) -> Hold
         job.id,
         job.seat,
         ends_at,
+        more=job.seats[1:],
         user=job.user,
         team=spec.team,
         queue=spec.queue,
         is_preemptible=spec.is_preemptible,
         is_stopping=job.stop_requested_at is not None,
         started_at=job.started_at,
+    )
+
+
+def _other_holding(other: OtherRun) -> Holding:
+    """Somebody's run beside Danlu. It takes its place, and counts against the quota of its owner."""
+    return Holding(
+        other.handle,
+        other.seats[0],
+        other.ends_at,
+        more=other.seats[1:],
+        user=other.user,
+        queue=other.queue,
+        started_at=other.started_at,
+        ask=other.ask,
     )
 
 

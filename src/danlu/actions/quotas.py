@@ -7,7 +7,7 @@ from datetime import datetime
 
 from danlu.actions.audit import entry
 from danlu.actions.office import Office
-from danlu.actions.views import Holder, by_end, holder_of
+from danlu.actions.views import Holder, by_end, holders_of
 from danlu.domain.account import Actor, demand
 from danlu.domain.job import Job
 from danlu.domain.quota import Quota, parse_holder, parse_quota, render_quota, team_key, user_key
@@ -128,6 +128,9 @@ def standings(
     for held in snapshot.holding:
         for book in _of(books, held):
             book.hold(held, snapshot.shards_per_gpu)
+    for pending in snapshot.pending:
+        for book in _of(books, pending):
+            add_up(book.held, amounts_of_ask(pending.ask, snapshot.shards_per_gpu))
     for waiting in snapshot.waiting:
         for book in _of(books, waiting):
             book.wait(waiting, snapshot.shards_per_gpu)
@@ -161,7 +164,7 @@ def _of(books: Mapping[str, _Book], one: Holding | Waiting) -> Iterator[_Book]:
 
 
 def _standing(key: str, quota: Quota | None, book: _Book, snapshot: Snapshot) -> Standing:
-    holders = tuple(sorted((holder_of(job, snapshot.now) for job in book.runs), key=by_end))
+    holders = tuple(sorted((one for job in book.runs for one in holders_of(job, snapshot.now)), key=by_end))
     held, waiting = _named(book.held, snapshot.shards_per_gpu), _named(book.waiting, snapshot.shards_per_gpu)
     if quota is None:
         return Standing(key, None, held, waiting, None, None, holders)

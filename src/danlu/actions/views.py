@@ -9,7 +9,7 @@ from danlu.actions.planning import holding_of
 from danlu.actions.refs import resolve
 from danlu.domain.account import Actor, demand, may
 from danlu.domain.job import ACTIVE, Job, JobState, Reason
-from danlu.domain.resources import Gpu, Node
+from danlu.domain.resources import Gpu, Node, Seat
 from danlu.store.base import JobFilter, Page
 from danlu.store.book import Book
 
@@ -135,18 +135,26 @@ def check_status(actor: Actor) -> None:
 def node_views(book: Book, nodes: Sequence[Node], actor: Actor, *, now: datetime) -> list[NodeView]:
     """Each node with what is free and who holds each card."""
     demand(actor, "node.list", actor.name, "the list of nodes")
-    held: dict[str, list[Job]] = {}
+    held: dict[str, list[tuple[Seat, Holder]]] = {}
     for job in book.live.holding():
-        if job.seat:
-            held.setdefault(job.seat.node, []).append(job)
-    return [_node_view(node, held.get(node.name, []), now) for node in nodes]
+        for seat, holder in zip(job.seats, holders_of(job, now), strict=True):
+            held.setdefault(seat.node, []).append((seat, holder))
+    return [_node_view(node, held.get(node.name, [])) for node in nodes]
 
 
-def holder_of(job: Job, now: datetime) -> Holder:
-    holding = holding_of(job, now)
-    seat = holding.seat
-    gpus = seat.gpus if seat.shared_gpu is None else (seat.shared_gpu,)
-    return Holder(job.id, job.user, seat.node, gpus, seat.shards, holding.ends_at, job.spec.team)
+def holders_of(job: Job, now: datetime) -> list[Holder]:
+    """What a job holds, on each of its nodes; nothing as long as it waits."""
+    if not job.seats:
+        return []
+    ends_at = holding_of(job, now).ends_at
+    return [
+        Holder(job.id, job.user, seat.node, cards_of(seat), seat.shards, ends_at, job.spec.team) for seat in job.seats
+    ]
+
+
+def cards_of(seat: Seat) -> tuple[int, ...]:
+    """The cards that it has, or has a part of."""
+    return seat.gpus if seat.shared_gpu is None else (seat.shared_gpu,)
 
 
 def by_end(holder: Holder) -> tuple[datetime, str]:
@@ -154,8 +162,8 @@ def by_end(holder: Holder) -> tuple[datetime, str]:
     return holder.ends_at or _NEVER, holder.id
 
 
-def _node_view(node: Node, jobs: Sequence[Job], now: datetime) -> NodeView:
-    seats = [job.seat for job in jobs if job.seat]
+def _node_view(node: Node, held: Sequence[tuple[Seat, Holder]]) -> NodeView:
+    seats = [seat for seat, _ in held]
     taken: Counter[int] = Counter()
     for seat in seats:
         if seat.shared_gpu is not None:
@@ -163,7 +171,7 @@ def _node_view(node: Node, jobs: Sequence[Job], now: datetime) -> NodeView:
         taken.update(dict.fromkeys(seat.gpus, 10**9))
     views = []
     for gpu in node.gpus:
-        holders = tuple(holder for job in jobs if gpu.index in (holder := holder_of(job, now)).gpus)
+        holders = tuple(holder for _, holder in held if gpu.index in holder.gpus)
         views.append(GpuView(gpu, max(0, gpu.shards - taken[gpu.index]), holders))
     return NodeView(
         node,

@@ -10,7 +10,7 @@ from danlu.actions.jobs import Rules, accept, changed
 from danlu.actions.planning import Outlook, entry_of
 from danlu.actions.queues import nodes_in
 from danlu.actions.refs import resolve_one
-from danlu.actions.views import Holder, by_end, holder_of, reason_for
+from danlu.actions.views import Holder, by_end, holders_of, reason_for
 from danlu.actions.wishes import Wish, wish_of
 from danlu.domain.account import Actor, Membership, demand
 from danlu.domain.job import Job, JobSpec, JobState, Reason
@@ -50,17 +50,30 @@ async def why(
     """Why a job waits, or what became of it: planned anew, so that the answer is of this moment."""
     job = await resolve_one(book, actor, ref)
     demand(actor, "job.why", job.user, f"job {job.id}", teams=(job.spec.team,))
-    if job.state is not JobState.QUEUED:
+    if job.state not in (JobState.QUEUED, JobState.PENDING):
         return Why(job, reason_for(actor, job, job.reason))
     owner = Actor(job.user, teams=teams_of(job.user))
     choices = choices_of(rules, owner, job.spec)
-    snapshot = outlook.snapshot(book.live, rules.nodes, now)
+    snapshot = outlook.snapshot(book.live, now)
     wait, found, filling = await asyncio.to_thread(_think, snapshot, job, choices)
-    if wait is None:
+    if job.state is JobState.PENDING:
+        wait = _as_the_engine_says(job, wait, outlook.estimates.get(job.id))
+    elif wait is None:
         return Why(job, Reason("starting", "starts right now"), None, now)
     held = [held for held in book.live.holding() if _is_in_the_way(held, job, wait.reason, rules, filling)]
-    holders = sorted((holder_of(one, now) for one in held), key=by_end)
-    return Why(job, wait.reason, wait.place, wait.estimated_at, wait.is_guess, tuple(holders), found)
+    holders = sorted((holder for one in held for holder in holders_of(one, now)), key=by_end)
+    place = wait.place if job.state is JobState.QUEUED else None
+    return Why(job, wait.reason, place, wait.estimated_at, wait.is_guess, tuple(holders), found)
+
+
+def _as_the_engine_says(job: Job, wait: Wait | None, estimated_at: datetime | None) -> Wait:
+    """A job in the engine's own queue: the engine knows best why it waits, and when it starts if it says so."""
+    if wait is None:
+        return Wait(job.reason, 0, estimated_at)
+    reason = wait.reason if wait.reason.code == "reclaiming" else job.reason
+    if estimated_at is not None:
+        return Wait(reason, wait.place, estimated_at)
+    return Wait(reason, wait.place, wait.estimated_at, is_guess=True)
 
 
 async def dry_run(book: Book, outlook: Outlook, rules: Rules, actor: Actor, wish: Wish, *, now: datetime) -> DryRun:
@@ -68,7 +81,7 @@ async def dry_run(book: Book, outlook: Outlook, rules: Rules, actor: Actor, wish
     demand(actor, "job.submit", actor.name, "a new job")
     spec, _ = accept(rules, actor, wish)
     entry = entry_of(spec, "this job", actor.name, 2**62)
-    snapshot, choices = outlook.snapshot(book.live, rules.nodes, now), choices_of(rules, actor, spec)
+    snapshot, choices = outlook.snapshot(book.live, now), choices_of(rules, actor, spec)
 
     def think() -> DryRun:
         answer = seat_now(snapshot, entry)
@@ -103,10 +116,11 @@ def _think(
     snapshot: Snapshot, job: Job, choices: Choices
 ) -> tuple[Wait | None, tuple[Alternative, ...], Collection[str]]:
     """Why it waits, what would start instead, and the runs that fill its quota."""
-    wait = plan(snapshot).waits.get(job.group)
-    entry = next((one for one in snapshot.waiting if one.key == job.group), None)
-    if wait is not None:
-        wait = with_guess(wait, snapshot, job.group, tuple(one.on for one in job.waiting_for))
+    key = job.group if job.state is JobState.QUEUED else job.id
+    wait = plan(snapshot).waits.get(key)
+    entry = next((one for one in (*snapshot.waiting, *snapshot.pending) if one.key == key), None)
+    if wait is not None and job.state is JobState.QUEUED:
+        wait = with_guess(wait, snapshot, key, tuple(one.on for one in job.waiting_for))
     if wait is None or entry is None or wait.reason.code in NO_HELP or job.waiting_for:
         return wait, (), ()
     filling = who_fills(snapshot, entry) if wait.reason.code == "quota" else ()
@@ -117,7 +131,8 @@ def _less(snapshot: Snapshot, entry: Waiting) -> Snapshot:
     """The snapshot without one job of this entry."""
     rest = (replace(entry, count=entry.count - 1, may_start=min(entry.may_start, entry.count - 1)),)
     others = [one for one in snapshot.waiting if one.key != entry.key]
-    return replace(snapshot, waiting=(*others, *(rest if entry.count > 1 else ())))
+    pending = tuple(one for one in snapshot.pending if one.key != entry.key)
+    return replace(snapshot, waiting=(*others, *(rest if entry.count > 1 else ())), pending=pending)
 
 
 def _is_in_the_way(held: Job, waiting: Job, reason: Reason, rules: Rules, filling: Collection[str]) -> bool:
@@ -127,12 +142,13 @@ def _is_in_the_way(held: Job, waiting: Job, reason: Reason, rules: Rules, fillin
     if reason.code == "quota":
         return held.id in filling
     queue = rules.queues.get(waiting.spec.queue)
-    return _holds_such(held.seat, waiting.spec.ask, nodes_in(queue, rules.nodes) if queue else rules.nodes)
+    nodes = nodes_in(queue, rules.nodes) if queue else rules.nodes
+    return any(_holds_such(seat, waiting.spec.ask, nodes) for seat in held.seats)
 
 
-def _holds_such(seat: Seat | None, ask: Ask, nodes: Sequence[Node]) -> bool:
-    node = next((node for node in nodes if seat and node.name == seat.node), None)
-    if node is None or seat is None:
+def _holds_such(seat: Seat, ask: Ask, nodes: Sequence[Node]) -> bool:
+    node = next((node for node in nodes if node.name == seat.node), None)
+    if node is None:
         return False
     if not (ask.gpus or ask.shards):
         return True

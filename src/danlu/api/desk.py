@@ -43,6 +43,7 @@ class Desk:
     roster: Roster
     office: Office
     state_dir: str
+    files_dir: str  # logs, snapshots and the folders that they run in
     addresses: tuple[str, ...]
     trouble: Callable[[], DanluError | None]
     stop_server: Callable[[], None]
@@ -143,4 +144,4 @@ class Welcome:
 
 
 def job_json(desk: Desk, actor: Actor, job: Job) -> dict[str, Any]:
-    return job_out(job, actor, desk.outlook.plan, desk.state_dir)
+    return job_out(job, actor, desk.outlook, desk.files_dir)

@@ -68,7 +68,7 @@ async def submit(
         return Json(dry_run_out(await reasons.dry_run(desk.book, desk.outlook, desk.rules, actor, wish, now=now)))
     if follow and wish.array:
         raise Invalid("one follows a single job, not an array", "submit it, then `danlu wait`")
-    shelf = jobs.shelf_for(desk.state_dir, actor)
+    shelf = jobs.shelf_for(desk.files_dir, actor)
     stored = await jobs.submit(desk.book, desk.rules, shelf, actor, wish, key=idempotency_key, now=now)
     if follow:
         return framed(desk, request, actor, stored[0])
@@ -78,7 +78,7 @@ async def submit(
 @router.post("/jobs/{ref}/clone", status_code=201, response_model=Submitted, openapi_extra=schema_of(ChangesIn))
 async def clone(desk: TheDesk, actor: TheActor, ref: str, request: Request, idempotency_key: Key = "") -> Response:
     changes = changes_in(await read_body(ChangesIn, request))
-    shelf, now = jobs.shelf_for(desk.state_dir, actor), datetime.now(UTC)
+    shelf, now = jobs.shelf_for(desk.files_dir, actor), datetime.now(UTC)
     stored = await jobs.clone(desk.book, desk.rules, shelf, actor, ref, changes, key=idempotency_key, now=now)
     return _submitted(desk, actor, stored)
 
@@ -157,7 +157,7 @@ async def show(desk: TheDesk, actor: TheActor, ref: str) -> Response:
         )
     shown = job_json(desk, actor, first)
     shown["runs"] = [past_run_out(run, first, actor) for run in await desk.book.store.past_runs(first.id)]
-    shown["run_folder"] = run_folder_of(desk.state_dir, first.run_id) if first.spec.snapshot else first.spec.workdir
+    shown["run_folder"] = run_folder_of(desk.files_dir, first.run_id) if first.spec.snapshot else first.spec.workdir
     if shown["command"] is None:
         shown["run_folder"] = None
     return Json(shown)
@@ -167,7 +167,7 @@ async def show(desk: TheDesk, actor: TheActor, ref: str) -> Response:
 async def remove(desk: TheDesk, actor: TheActor, ref: str) -> Response:
     gone = await jobs.remove(desk.book, desk.office.store, actor, ref, now=datetime.now(UTC))
     for job in gone:
-        await asyncio.to_thread(remove_leftovers, desk.state_dir, job)
+        await asyncio.to_thread(remove_leftovers, desk.files_dir, job)
     return Json({"removed": len(gone)})
 
 

@@ -48,7 +48,7 @@ async def clear_quota(desk: TheDesk, actor: TheActor, holder: str) -> Response:
 
 def _standings(desk: Desk, actor: Actor, holder: str, *, every: bool = False) -> list[quotas.Standing]:
     live, now = desk.book.live, datetime.now(UTC)
-    seen = desk.outlook.snapshot(live, desk.rules.nodes, now)
+    seen = desk.outlook.snapshot(live, now)
     return quotas.standings(desk.roster, seen, live.holding(), actor, holder, every=every)
 
 

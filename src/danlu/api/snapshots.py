@@ -20,7 +20,7 @@ IN_MEMORY = 1024 * 1024
 
 @router.post("/snapshots", response_model=Announced)
 async def announce(desk: TheDesk, actor: TheActor, request: Request) -> Response:
-    shelf = jobs.shelf_for(desk.state_dir, actor)
+    shelf = jobs.shelf_for(desk.files_dir, actor)
     entries = (await read_body(SnapshotIn, request)).files
     files = [_file(entry) for entry in entries]
     check_manifest(files, limit_bytes=desk.snapshot_limit_bytes)
@@ -30,7 +30,7 @@ async def announce(desk: TheDesk, actor: TheActor, request: Request) -> Response
 
 @router.put("/blobs/{sha256}", status_code=204)
 async def put_blob(desk: TheDesk, actor: TheActor, sha256: str, request: Request) -> Response:
-    shelf = jobs.shelf_for(desk.state_dir, actor)
+    shelf = jobs.shelf_for(desk.files_dir, actor)
     size = 0
     with tempfile.SpooledTemporaryFile(max_size=IN_MEMORY) as received:
         async for chunk in request.stream():

@@ -12,6 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from danlu.actions.alternatives import Alternative, render_options
+from danlu.actions.planning import Outlook
 from danlu.actions.views import Holder, NodeView, reason_for, sees_command
 from danlu.actions.why import DryRun, Why
 from danlu.actions.wishes import WISH_NAMES, Wish
@@ -20,7 +21,6 @@ from danlu.domain.job import Job, Reason
 from danlu.domain.resources import Ask, Seat
 from danlu.errors import DanluError, Invalid, TooLong
 from danlu.provision.folders import log_path_of
-from danlu.scheduler.snapshot import Plan
 from danlu.store.base import PastRun
 
 M = TypeVar("M", bound=BaseModel)
@@ -209,10 +209,11 @@ def time_out(at: datetime | None) -> str | None:
     return at.isoformat(timespec="microseconds").replace("+00:00", "Z") if at else None
 
 
-def job_out(job: Job, actor: Actor, plan: Plan, state_dir: str) -> dict[str, Any]:
+def job_out(job: Job, actor: Actor, outlook: Outlook, files_dir: str) -> dict[str, Any]:
     spec, ask, seat = job.spec, job.spec.ask, job.seat
     mine = sees_command(actor, job)
-    wait = plan.waits.get(job.group) if job.state == "QUEUED" else None
+    wait = outlook.plan.waits.get(job.group) if job.state == "QUEUED" else None
+    estimated_at = wait.estimated_at if wait else outlook.estimates.get(job.id)
     reason = wait.reason if wait else reason_for(actor, job, job.reason)
     return {
         "id": job.id,
@@ -222,11 +223,11 @@ def job_out(job: Job, actor: Actor, plan: Plan, state_dir: str) -> dict[str, Any
         "state": job.state,
         "reason": {"code": reason.code, "text": reason.text},
         "place": wait.place if wait else None,
-        "estimated_at": time_out(wait.estimated_at) if wait else None,
+        "estimated_at": time_out(estimated_at),
         "command": list(spec.command) if mine else None,
         "workdir": spec.workdir if mine else None,
         "env": dict(spec.env) if mine else None,
-        "log_path": log_path_of(state_dir, job.run_id) if mine else None,
+        "log_path": log_path_of(files_dir, job.run_id) if mine else None,
         "labels": dict(spec.labels),
         "ask": ask_out(ask),
         "priority": spec.priority,

@@ -18,7 +18,8 @@ DEFAULT_UMASK = 0o022
 
 class JobState(StrEnum):
     QUEUED = "QUEUED"
-    STARTING = "STARTING"  # seat and run id are written down, the engine is asked
+    STARTING = "STARTING"  # its run id is written down (and its seat, if plan() chose one), the engine is asked
+    PENDING = "PENDING"  # the engine has it, and it waits in the engine's own queue
     RUNNING = "RUNNING"
     SUCCEEDED = "SUCCEEDED"
     FAILED = "FAILED"
@@ -31,20 +32,24 @@ class JobState(StrEnum):
         return self in ENDED
 
     @property
-    def holds_seat(self) -> bool:
-        return self in (JobState.STARTING, JobState.RUNNING)
+    def is_given(self) -> bool:
+        """It is the engine's: it has a run, and counts against quotas."""
+        return self in GIVEN
 
 
 ENDED = frozenset(
     {JobState.SUCCEEDED, JobState.FAILED, JobState.CANCELLED, JobState.TIMED_OUT, JobState.LOST},
 )
-ACTIVE = frozenset({JobState.QUEUED, JobState.STARTING, JobState.RUNNING})
+GIVEN = frozenset({JobState.STARTING, JobState.PENDING, JobState.RUNNING})
+ACTIVE = GIVEN | {JobState.QUEUED}
 
-# A very short run may be over before it was ever seen running; a retry goes back to the queue.
+# A very short run may be over before it was ever seen running; a retry goes back to the queue. An engine with a queue
+# of its own may put a run that lost its node back there.
 _MOVES: dict[JobState, frozenset[JobState]] = {
     JobState.QUEUED: frozenset({JobState.STARTING, JobState.CANCELLED, JobState.FAILED}),
-    JobState.STARTING: frozenset({JobState.RUNNING, JobState.QUEUED}) | ENDED,
-    JobState.RUNNING: frozenset({JobState.QUEUED}) | ENDED,
+    JobState.STARTING: frozenset({JobState.PENDING, JobState.RUNNING, JobState.QUEUED}) | ENDED,
+    JobState.PENDING: frozenset({JobState.RUNNING, JobState.QUEUED}) | ENDED,
+    JobState.RUNNING: frozenset({JobState.PENDING, JobState.QUEUED}) | ENDED,
     **dict.fromkeys(ENDED, frozenset[JobState]()),
 }
 
@@ -121,18 +126,30 @@ class Job:
     started_at: datetime | None = None
     ended_at: datetime | None = None
     exit_code: int | None = None
-    seat: Seat | None = None
+    seats: tuple[Seat, ...] = ()  # one on each node that it holds
     handle: str | None = None
     array_id: str = ""
     array_index: int | None = None
     waiting_for: tuple[Dependency, ...] = ()
     stop_requested_at: datetime | None = None
     notes: tuple[str, ...] = ()  # what its engine wants people to know: "memory limit not enforced: …"
-    given_back: int = 0  # how many of its runs made room for an owner; they do not count as tries
+    given_back: int = 0  # how many attempts made room for an owner or lost their node: they do not count as tries
+    requeued: int = 0  # how often its engine began the present run again by itself, after a node was lost
+
+    @property
+    def seat(self) -> Seat | None:
+        """The only one of most jobs; the first of several."""
+        return self.seats[0] if self.seats else None
 
     @property
     def run_id(self) -> RunId:
-        return RunId(f"{self.id}.{self.attempt}")
+        """A run that its engine begins again is the same run: it is called after the first attempt of it."""
+        return RunId(f"{self.id}.{self.attempt - self.requeued}")
+
+    @property
+    def tries(self) -> int:
+        """Attempts that count against `--retries`: the other ones were cut short through no fault of its own."""
+        return self.attempt - self.given_back - self.requeued
 
     @property
     def group(self) -> str:
@@ -151,10 +168,12 @@ class Job:
                 "attempt": self.attempt + 1,
                 "started_at": None,
                 "exit_code": None,
-                "seat": None,
+                "seats": (),
                 "handle": None,
                 "notes": (),
                 "stop_requested_at": None,
+                "given_back": self.given_back + self.requeued,
+                "requeued": 0,
             } | changes
         return replace(self, state=state, reason=why, version=self.version + 1, **changes)
 

@@ -10,7 +10,7 @@ from danlu.domain.job import Job
 class Charge:
     """One run that is over: who held what, from when to when. Kept when the job itself is forgotten."""
 
-    run_id: str
+    run_id: str  # with the attempt; or the engine's own name of a run that did not come through Danlu
     user: str
     team: str
     queue: str
@@ -31,21 +31,20 @@ class Charge:
 
 def charge_of(job: Job, started_at: datetime, ended_at: datetime, shards_per_gpu: int) -> Charge:
     """What the run that the job is in, and that is over now, has used."""
-    seat, spec = job.seat, job.spec
-    assert seat is not None
+    spec, ask = job.spec, job.spec.ask
     return Charge(
-        run_id=job.run_id,
+        run_id=f"{job.id}.{job.attempt}",  # a run that its engine begins again is charged for each time
         user=job.user,
         team=spec.team,
         queue=spec.queue,
         submitted_at=job.submitted_at,
         started_at=started_at,
         ended_at=ended_at,
-        gpus=len(seat.gpus),
-        shards=seat.shards,
+        gpus=ask.gpus * ask.nodes,
+        shards=ask.shards * ask.nodes,
         shards_per_gpu=shards_per_gpu,
-        cpus=seat.cpus,
-        memory_mib=seat.memory_mib,
+        cpus=ask.cpus * ask.nodes,
+        memory_mib=ask.memory_mib * ask.nodes,
         time_limit=spec.time_limit,
     )
 

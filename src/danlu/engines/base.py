@@ -7,6 +7,7 @@ from enum import StrEnum
 from typing import NewType, Protocol, runtime_checkable
 
 from danlu.domain.job import DEFAULT_PRIORITY, Reason, RunId
+from danlu.domain.queue import Queue
 from danlu.domain.resources import Ask, Node, Seat
 from danlu.domain.written import Notice
 
@@ -149,6 +150,15 @@ class SeesOthers(Protocol):
 
     async def others(self) -> Sequence[OtherRun]:
         """As of the last look; asking costs the engine nothing."""
+        ...
+
+
+@runtime_checkable
+class HasQueues(Protocol):
+    """Optional: engines that have queues of their own."""
+
+    def queues(self) -> Sequence[Queue]:
+        """As of the last look."""
         ...
 
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 
 from danlu.domain.job import Reason, RunId
+from danlu.domain.queue import Queue
 from danlu.domain.resources import Node
 from danlu.domain.written import Notice
 from danlu.engines.base import Ending, Handle, Launch, Observation, OtherRun, RunState, Stream
@@ -20,7 +21,7 @@ from danlu.engines.slurm_runs import Runs
 from danlu.engines.slurm_script import BELL, render_stop
 from danlu.engines.slurm_shell import open_stream
 from danlu.engines.slurm_starts import Starts
-from danlu.engines.slurm_text import NodeFacts, Partition
+from danlu.engines.slurm_text import NodeFacts, parse_hostlist
 from danlu.errors import EngineDown, Refused
 
 log = logging.getLogger(__name__)
@@ -54,6 +55,7 @@ class SlurmEngine:
         self._on_change: Callable[[], None] = lambda: None
         self._down = "it was not asked yet"
         self._down_since = datetime.now(UTC)
+        self._others: dict[str, tuple[str, str, datetime | None]] = {}  # runs of others at the last look
         self._told: dict[str, float] = {}  # stops that were passed on: when
         self._wake = asyncio.Event()
         self._looking = asyncio.Lock()
@@ -92,8 +94,19 @@ class SlurmEngine:
             await self._look.look_at_nodes()
         return self._look.nodes
 
-    def partitions(self) -> Sequence[Partition]:
-        return self._look.partitions
+    def queues(self) -> Sequence[Queue]:
+        """The partitions that are up."""
+        return [
+            Queue(
+                name=one.name,
+                nodes=frozenset(parse_hostlist(one.nodelist)),
+                max_time=one.max_time,
+                default_time=one.default_time,
+                is_default=one.is_default,
+            )
+            for one in self._look.partitions
+            if one.is_up
+        ]
 
     def handle(self, run_id: RunId) -> Handle:
         check_run_id(run_id)
@@ -227,8 +240,13 @@ class SlurmEngine:
                     self._on_change()
                 raise
             was_down, self._down = bool(self._down), ""
+            others = {line.id: (line.state, line.nodelist, line.submitted_at) for line in self._look.others}
+            is_news = others != self._others
+            self._others = others
             if await self._runs.settle() or was_down:
                 self._calm = 0
+                is_news = True
+            if is_news:
                 self._on_change()
             await self._cancel_extras()
 

@@ -20,10 +20,10 @@ class Launcher:
     """Reads the submitter's environment, lays out the snapshot, and says where the log goes."""
 
     def __init__(
-        self, book: Book, state_dir: str, *, as_submitter: bool, shards_per_gpu: int, grace: timedelta
+        self, book: Book, files_dir: str, *, as_submitter: bool, shards_per_gpu: int, grace: timedelta
     ) -> None:
         self.book = book
-        self.state_dir = state_dir
+        self.files_dir = files_dir
         self.as_submitter = as_submitter
         self.shards_per_gpu = shards_per_gpu
         self.grace = grace
@@ -34,16 +34,15 @@ class Launcher:
             self._own_login = {}
 
     async def __call__(self, job: Job) -> Launch:
-        assert job.seat is not None
         assert job.handle is not None
         spec = job.spec
         workdir = spec.workdir
         if spec.snapshot:
-            workdir = run_folder_of(self.state_dir, job.run_id)
-            shelf = shelf_of(self.state_dir, job.user)
+            workdir = run_folder_of(self.files_dir, job.run_id)
+            shelf = shelf_of(self.files_dir, job.user)
             await asyncio.to_thread(shelf.lay_out, spec.snapshot, workdir, owner=self._owner(job.user))
         inherited = await self._environ(spec.environ)
-        log_path = log_path_of(self.state_dir, job.run_id)
+        log_path = log_path_of(self.files_dir, job.run_id)
         self._make_log(job, log_path)
         return Launch(
             handle=Handle(job.handle),

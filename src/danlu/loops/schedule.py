@@ -5,14 +5,15 @@ import contextlib
 import gc
 import logging
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 
 from danlu.actions.planning import Outlook
 from danlu.domain.job import Job, JobId, JobState, Reason
 from danlu.domain.ledger import Charge
-from danlu.domain.resources import Node
-from danlu.engines.base import Handle, Observation, RunState
+from danlu.domain.queue import Queue
+from danlu.domain.resources import Seat
+from danlu.engines.base import Handle, HasQueues, Observation, RunState, SeesOthers
 from danlu.errors import Conflict, DanluError, Unreachable
 from danlu.loops.dependencies import release_dependents
 from danlu.loops.settle import GIVING_BACK, settle_all
@@ -31,16 +32,25 @@ THINKS_APART = 200
 LOOK_ANYWAY = timedelta(seconds=LOOK_ANYWAY_S / 2)
 
 
+QueuesWith = Callable[[Sequence[Queue]], Mapping[str, Queue]]
+
+
+def _as_they_are(queues: Sequence[Queue]) -> dict[str, Queue]:
+    return {queue.name: queue for queue in queues}
+
+
 class Schedule:
     """What the loop keeps between two ticks. Nothing here is needed to go on after a crash."""
 
-    def __init__(self, book: Book, nodes: Sequence[Node], teller: Teller, outlook: Outlook) -> None:
+    def __init__(self, book: Book, teller: Teller, outlook: Outlook, queues_with: QueuesWith = _as_they_are) -> None:
+        """`queues_with`: what the rules of this installation make of the queues that the engine has."""
         self.book = book
-        self.nodes = nodes
         self.teller = teller
         self.outlook = outlook
+        self._queues_with = queues_with
         self.trouble: DanluError | None = None  # why nothing moves, for who asks
-        self._planned: tuple[int, int] | None = None  # what there was when the last plan had been carried out
+        # What there was when the last plan had been carried out.
+        self._planned: tuple[int, tuple[int, int]] | None = None
         self._planned_at = datetime.min.replace(tzinfo=UTC)
 
     async def run(self) -> None:
@@ -77,6 +87,7 @@ class Schedule:
     async def tick(self, now: datetime) -> None:
         """Load, think, apply."""
         live, teller, standing = self.book.live, self.teller, self.outlook.standing
+        await self._look_around()
         held = list(live.holding())
         seen = await teller.engine.observe([Handle(job.handle) for job in held if job.handle])
         found = settle_all(
@@ -86,7 +97,8 @@ class Schedule:
             shards_per_gpu=standing.shards_per_gpu,
             charges_all=bool(standing.roster.persons),  # on one's own machine only cards are counted
         )
-        over = {job.id: job for job in found.jobs if not job.state.holds_seat}
+        self.outlook.estimates = _estimates(held, seen) if standing.engine_places else {}
+        over = {job.id: job for job in found.jobs if not job.state.is_given}
         # Who goes back to the queue keeps its place there: nobody starts before it is in it.
         is_any_back = any(job.state is JobState.QUEUED for job in over.values())
         starting: list[Job] = []
@@ -113,6 +125,15 @@ class Schedule:
         await teller.stop_the_asked()
         await release_dependents(self.book, now)
 
+    async def _look_around(self) -> None:
+        """What there is to run on, where that changes by itself."""
+        engine = self.teller.engine
+        if engine.has_scheduler:
+            nodes = await engine.inventory()
+            others = await engine.others() if isinstance(engine, SeesOthers) else ()
+            queues = engine.queues() if isinstance(engine, HasQueues) else ()
+            self.outlook.standing.inventory.heard(nodes, self._queues_with(queues), others)
+
     def _is_planned(self, now: datetime) -> bool:
         """Nothing has changed since the last plan but what it brought about itself."""
         is_same = self._planned == (self.book.live.moves, self.outlook.stamp)
@@ -120,24 +141,28 @@ class Schedule:
 
     async def _plan(self, over: Sequence[Job], charges: Sequence[Charge], now: datetime) -> Plan:
         self._planned_at = now
-        snapshot = self.outlook.snapshot(self.book.live, self.nodes, now, ended=over, charges=charges)
-        is_long = len(snapshot.waiting) > THINKS_APART
+        snapshot = self.outlook.snapshot(self.book.live, now, ended=over, charges=charges)
+        is_long = len(snapshot.waiting) + len(snapshot.pending) > THINKS_APART
         self.outlook.plan = await asyncio.to_thread(_thought, snapshot) if is_long else plan(snapshot)
         return self.outlook.plan
 
     def _started(self, made: Plan, now: datetime) -> list[Job]:
-        """The jobs that start now, with their seats and the names by which the engine will know them."""
+        """The jobs that start now, with their seats, unless the engine chooses them, and the names by which the
+        engine will know them."""
         live, why = self.book.live, Reason("starting", "is being started")
-        counts = Counter(start.key for start in made.starts)
+        begun: list[tuple[str, tuple[Seat, ...]]] = [(key, ()) for key in made.handed]
+        if not self.outlook.standing.engine_places:
+            begun = [(start.key, (start.seat, *start.more)) for start in made.starts]
+        counts = Counter(key for key, _ in begun)
         ids = {key: iter(live.next_ids(key, count)) for key, count in counts.items()}
         started = []
-        for start in made.starts:
-            job_id = next(ids[start.key], None)
+        for key, seats in begun:
+            job_id = next(ids[key], None)
             if job_id is None:
                 continue  # it was stopped while this was thought out
             job = live.jobs[job_id]
             handle = self.teller.engine.handle(job.run_id)
-            started.append(job.moved(JobState.STARTING, why=why, at=now, seat=start.seat, handle=handle))
+            started.append(job.moved(JobState.STARTING, why=why, at=now, seats=seats, handle=handle))
         return started
 
     def _with_stops(self, settled: Sequence[Job], made: Plan, now: datetime) -> list[Job]:
@@ -146,9 +171,20 @@ class Schedule:
         for stop in made.stops:
             job = changed.get(JobId(stop.key)) or self.book.live.jobs.get(stop.key)
             why = Reason(GIVING_BACK, f"makes room for {stop.wanted_by}, to which belongs what this one borrowed")
-            if job is not None and job.state.holds_seat and not job.stop_requested_at:
+            if job is not None and job.state.is_given and not job.stop_requested_at:
                 changed[job.id] = job.changed(stop_requested_at=now, reason=why)
         return list(changed.values())
+
+
+def _estimates(held: Sequence[Job], seen: Mapping[Handle, Observation]) -> dict[str, datetime]:
+    """When the engine expects to start those that wait in its queue, as far as it says."""
+    return {
+        job.id: found.estimated_at
+        for job in held
+        if (found := seen.get(Handle(job.handle or ""))) is not None
+        and found.state is RunState.PENDING
+        and found.estimated_at is not None
+    }
 
 
 def _thought(snapshot: Snapshot) -> Plan:

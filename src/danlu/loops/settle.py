@@ -43,7 +43,7 @@ def settle_all(
         if past is not None:
             found.past.append(past)
         begun, ended = (past.started_at, past.ended_at) if past else (after.started_at, after.ended_at)
-        if begun and ended and (charges_all or (job.seat and (job.seat.gpus or job.seat.shards))):
+        if begun and ended and (charges_all or job.spec.ask.gpus or job.spec.ask.shards):
             found.charges.append(charge_of(job, begun, ended, shards_per_gpu))
     return found
 
@@ -59,17 +59,51 @@ def settle(job: Job, seen: Observation, *, now: datetime) -> tuple[Job, PastRun 
             return _ended(job, JobState.CANCELLED, why, None, now)
         why = Reason("lost", "the engine no longer knows this run")
         return _ended(job, JobState.LOST, why, None, now)
-    started_at = seen.started_at or job.started_at or now
-    if seen.state is RunState.RUNNING:
-        if job.state is JobState.RUNNING:
-            return (job if job.notes == seen.notes else job.changed(notes=seen.notes)), None
-        assert job.seat is not None
-        why = job.reason if job.stop_requested_at else Reason("started", f"running on {job.seat.node}")
-        return job.moved(JobState.RUNNING, why=why, at=now, started_at=started_at, notes=seen.notes), None
+    if seen.state is RunState.ENDED:
+        return _over(job, seen, now)
+    # An engine with a queue of its own began the run again, after what it ran on was lost.
+    past = None
+    if seen.attempt - 1 > job.requeued:
+        lost = Reason("lost", "its node was lost; the engine begins it again")
+        past = _past(job, JobState.LOST, lost, None, now) if job.started_at else None
+        again = seen.attempt - 1 - job.requeued
+        # Not a new version: it is written together with what follows from it.
+        job = replace(job, attempt=job.attempt + again, requeued=job.requeued + again, started_at=None, seats=())
+    if seen.state is RunState.PENDING:
+        return _pending(job, seen, now), past
+    return _running(job, seen, now), past
+
+
+def _pending(job: Job, seen: Observation, now: datetime) -> Job:
+    why = job.reason if job.stop_requested_at else seen.reason or Reason("pending", "waits in the queue of the engine")
+    if job.state is not JobState.PENDING:
+        return job.moved(JobState.PENDING, why=why, at=now, started_at=None, seats=(), notes=seen.notes)
+    # Its words may hold numbers that change with every look.
+    if why.code == job.reason.code and seen.notes == job.notes:
+        return job
+    return job.changed(reason=why, notes=seen.notes)
+
+
+def _running(job: Job, seen: Observation, now: datetime) -> Job:
+    seats = seen.seats or job.seats
+    if job.state is JobState.RUNNING and job.started_at:
+        is_same = job.notes == seen.notes and job.seats == seats
+        return job if is_same else job.changed(notes=seen.notes, seats=seats)
+    where = ", ".join(seat.node for seat in seats)
+    why = job.reason if job.stop_requested_at else Reason("started", f"running on {where}")
+    found = {"started_at": seen.started_at or now, "notes": seen.notes, "seats": seats}
+    if job.state is JobState.RUNNING:
+        return job.changed(reason=why, **found)
+    return job.moved(JobState.RUNNING, why=why, at=now, **found)
+
+
+def _over(job: Job, seen: Observation, now: datetime) -> tuple[Job, PastRun | None]:
     state, why = _end(job, seen)
-    begun = job.started_at if seen.ending is Ending.NOT_STARTED else job.started_at or started_at
+    begun = job.started_at
+    if seen.ending is not Ending.NOT_STARTED and begun is None:
+        begun = seen.started_at or now
     # Not a new version: it is written together with the end.
-    job = replace(job, started_at=begun, notes=seen.notes)
+    job = replace(job, started_at=begun, notes=seen.notes, seats=seen.seats or job.seats)
     return _ended(job, state, why, seen.exit_code, seen.ended_at or now)
 
 
@@ -100,12 +134,20 @@ def describe_exit(code: int | None) -> str:
 
 def _ended(job: Job, state: JobState, why: Reason, exit_code: int | None, at: datetime) -> tuple[Job, PastRun | None]:
     gives_back = job.reason.code == GIVING_BACK
-    tries = job.attempt - job.given_back
-    if not gives_back and (state not in _RETRIED or tries > job.spec.retries or job.stop_requested_at):
+    if not gives_back and (state not in _RETRIED or job.tries > job.spec.retries or job.stop_requested_at):
         return job.moved(state, why=why, at=at, exit_code=exit_code), None
     if gives_back:
         why = Reason("given_back", "gave back what it had borrowed")
-    past = PastRun(
+    past = _past(job, state, why, exit_code, at)
+    if gives_back:
+        again = Reason("given_back", f"run {job.attempt} {why.text}; waits to go on")
+        return job.moved(JobState.QUEUED, why=again, at=at, given_back=job.given_back + job.requeued + 1), past
+    again = Reason("retry", f"run {job.tries} of {job.spec.retries + 1} {why.text}; waits to be tried again")
+    return job.moved(JobState.QUEUED, why=again, at=at), past
+
+
+def _past(job: Job, state: JobState, why: Reason, exit_code: int | None, at: datetime) -> PastRun:
+    return PastRun(
         job_id=job.id,
         attempt=job.attempt,
         state=state,
@@ -114,10 +156,5 @@ def _ended(job: Job, state: JobState, why: Reason, exit_code: int | None, at: da
         started_at=job.started_at,
         ended_at=max(at, job.started_at) if job.started_at else at,
         exit_code=exit_code,
-        node=job.seat.node if job.seat else "",
+        node=",".join(seat.node for seat in job.seats),
     )
-    if gives_back:
-        again = Reason("given_back", f"run {job.attempt} {why.text}; waits to go on")
-        return job.moved(JobState.QUEUED, why=again, at=at, given_back=job.given_back + 1), past
-    again = Reason("retry", f"run {tries} of {job.spec.retries + 1} {why.text}; waits to be tried again")
-    return job.moved(JobState.QUEUED, why=again, at=at), past

@@ -8,24 +8,24 @@ from danlu.domain.job import Job
 from danlu.provision.snapshots import SnapshotShelf
 
 
-def log_path_of(state_dir: str, run_id: str) -> str:
+def log_path_of(files_dir: str, run_id: str) -> str:
     """By the first letter of the id: a folder with a million files is no pleasure."""
-    return f"{state_dir}/logs/{run_id[0]}/{run_id}.log"
+    return f"{files_dir}/logs/{run_id[0]}/{run_id}.log"
 
 
-def run_folder_of(state_dir: str, run_id: str) -> str:
+def run_folder_of(files_dir: str, run_id: str) -> str:
     """Where a run of a snapshot works, and leaves what it writes."""
-    return os.path.join(state_dir, "work", run_id)
+    return os.path.join(files_dir, "work", run_id)
 
 
-def shelf_of(state_dir: str, user: str) -> SnapshotShelf:
-    return SnapshotShelf(os.path.join(state_dir, "snapshots", user.encode("utf-8", "surrogateescape").hex()))
+def shelf_of(files_dir: str, user: str) -> SnapshotShelf:
+    return SnapshotShelf(os.path.join(files_dir, "snapshots", user.encode("utf-8", "surrogateescape").hex()))
 
 
-def remove_leftovers(state_dir: str, job: Job) -> None:
+def remove_leftovers(files_dir: str, job: Job) -> None:
     """Delete logs and run folders of all attempts of a job that is forgotten."""
     for attempt in range(1, job.attempt + 1):
         run_id = f"{job.id}.{attempt}"
-        shutil.rmtree(run_folder_of(state_dir, run_id), ignore_errors=True)
+        shutil.rmtree(run_folder_of(files_dir, run_id), ignore_errors=True)
         with contextlib.suppress(FileNotFoundError):
-            os.unlink(log_path_of(state_dir, run_id))
+            os.unlink(log_path_of(files_dir, run_id))

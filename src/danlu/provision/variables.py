@@ -9,11 +9,12 @@ _ALWAYS = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 
 
 def run_variables(
-    job: Job, seat: Seat, inherited: Mapping[str, str], *, login: Mapping[str, str], shards_per_gpu: int
+    job: Job, seat: Seat | None, inherited: Mapping[str, str], *, login: Mapping[str, str], shards_per_gpu: int
 ) -> dict[str, str]:
-    """The whole environment of a run: what the submitter had, who they are, what --env named, what Danlu says."""
+    """The whole environment of a run: what the submitter had, who they are, what --env named, what Danlu says.
+    Without a seat it is the engine that chooses one, and that says which node and cards they are."""
     spec, ask = job.spec, job.spec.ask
-    visible = seat.gpus if seat.shared_gpu is None else (seat.shared_gpu,)
+    visible = () if seat is None else seat.gpus if seat.shared_gpu is None else (seat.shared_gpu,)
     variables = {**_ALWAYS, **inherited, **login, **dict(spec.env)}
     variables |= {
         # CUDA numbers cards by speed unless told; ours are the driver's, by place on the bus.
@@ -24,7 +25,7 @@ def run_variables(
         "DANLU_ATTEMPT": str(job.attempt),
         "DANLU_JOB_NAME": spec.name,
         "DANLU_USER": job.user,
-        "DANLU_NODE": seat.node,
+        "DANLU_NODE": seat.node if seat else "",
         "DANLU_QUEUE": spec.queue,
         "DANLU_TEAM": spec.team,
         "DANLU_WORKDIR": spec.workdir,

@@ -21,6 +21,8 @@ def amounts_of_ask(ask: Ask, shards_per_gpu: int) -> Amounts:
 
 
 def amounts_of_run(held: Holding, shards_per_gpu: int) -> Amounts:
+    if held.ask is not None:
+        return amounts_of_ask(held.ask, shards_per_gpu)
     seat = held.seat
     gpus, shards, cpus, memory = len(seat.gpus), seat.shards, seat.cpus, seat.memory_mib
     for seat in held.more:

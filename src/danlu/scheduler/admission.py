@@ -32,10 +32,9 @@ def hours_since(held: Holding, since: datetime, snapshot: Snapshot) -> float:
     """GPU-hours since then of a run that is not over, and so in no charge yet."""
     if held.started_at is None:
         return 0.0
-    seats = (held.seat, *held.more)
-    gpus, shards = sum(len(seat.gpus) for seat in seats), sum(seat.shards for seat in seats)
+    cards = amounts_of_run(held, snapshot.shards_per_gpu)[GPUS]
     so_far = max(snapshot.now - max(held.started_at, since), timedelta(0))
-    return gpu_hours(gpus, shards, snapshot.shards_per_gpu, so_far)
+    return gpu_hours(0, cards, snapshot.shards_per_gpu, so_far)
 
 
 class Standing(IntEnum):
@@ -85,6 +84,9 @@ class Admission:
                 for account in accounts:
                     account.add(amounts, not is_preemptible)
                     account.runs += those
+        for entry in snapshot.pending:
+            self._owner(entry.user, entry.team, entry.is_preemptible)
+            self.take(entry, NEVER if entry.time_limit is None else entry.time_limit.total_seconds())
         for key, quota in snapshot.quotas.items():
             if quota.gpu_hours is not None:
                 account = self._account(key)
@@ -158,6 +160,11 @@ class Admission:
         ask = waiting.ask
         kinds = {GPUS, SHARDS} if ask.shards else {GPUS} if ask.gpus else {CPUS, MEMORY}
         return any(kind in kinds for account in self.accounts(waiting) for kind, _ in account.limits)
+
+    def is_entitled(self, waiting: Waiting) -> bool:
+        """Is it, counted already, within the quotas? Who is not preemptible never borrows."""
+        accounts = self.accounts(waiting) if waiting.is_preemptible else ()
+        return all(account.held[kind] <= limit for account in accounts for kind, limit in account.limits)
 
     def take(self, waiting: Waiting, until: float) -> None:
         """Count a run of this entry, whose standing is known, that starts."""

@@ -121,8 +121,11 @@ class Uses:
         person.add(hours)
 
     def _held_hours(self, held: Holding) -> float:
-        seat = held.seat
-        cards = len(seat.gpus) + seat.shards / self._shards_per_gpu or seat.cpus * self._cards_per_cpu
+        seat, ask = held.seat, held.ask
+        if ask is None:
+            cards = len(seat.gpus) + seat.shards / self._shards_per_gpu or seat.cpus * self._cards_per_cpu
+        else:
+            cards = ask.gpus + ask.shards / self._shards_per_gpu or ask.cpus * self._cards_per_cpu
         lasts = _EXPECTED
         if held.started_at:
             if held.ends_at and not held.is_stopping:

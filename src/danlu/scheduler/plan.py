@@ -26,11 +26,12 @@ def plan(snapshot: Snapshot) -> Plan:
     """Decide who starts where, who gives back what was borrowed, and why the others wait. The same snapshot gives
     the same plan."""
     made = Pass(snapshot)
+    made.think_of_pending()
     made.go_through(snapshot.waiting, ENTITLED)
     if made.borrowers:
         made.go_through(made.borrowers, BORROWS)
     waits = Waits(made.left, made.fleet, made.book, made.admission, snapshot.now)
-    return Plan(tuple(made.starts), waits, made.stops)
+    return Plan(tuple(made.starts), waits, made.stops, tuple(made.handed))
 
 
 def seat_now(snapshot: Snapshot, waiting: Waiting) -> Seat | Wait:
@@ -50,6 +51,7 @@ class Pass:
         self.book = Book(self.fleet)
         self.admission = Admission(snapshot, self.book.start_of) if snapshot.quotas else None
         self.starts: list[Start] = []
+        self.handed: list[str] = []
         self.left = Left()
         self.borrowers: list[Waiting] = []
         self._snapshot = snapshot
@@ -60,6 +62,7 @@ class Pass:
         turns = turns_of(entries, self._uses, self._snapshot.boosted)
         admission, misfits, left = self.admission, self._misfits, self.left.entries
         book, over, is_of_one = self.book, self.left.over, self._uses is None
+        hands_over = self._hands_over(stage)
         for waiting in turns:
             if waiting.count <= 0:
                 continue
@@ -79,7 +82,7 @@ class Pass:
                     continue
             shape = (waiting.queue, ask.nodes, ask.gpus, ask.shards, ask.gpu_model)
             # Room only shrinks during a plan: what asks for no less than one that found none finds none.
-            for cpus, memory, seconds in misfits.get(shape, ()):
+            for cpus, memory, seconds in () if hands_over else misfits.get(shape, ()):
                 if ask.cpus >= cpus and ask.memory_mib >= memory and until >= seconds:
                     break
             else:
@@ -95,12 +98,18 @@ class Pass:
         if scope is None:
             return False
         want = self.fleet.want(waiting.ask, until, scope)
-        most = min(waiting.count, waiting.may_start)
+        most, hands_over = min(waiting.count, waiting.may_start), self._hands_over(stage)
+        places_itself = self._snapshot.engine_places
         for begun in range(1, most + 1):
             seats = self._take(want, shape)
-            if not seats:
+            if not seats and not hands_over:
                 return False
-            self.starts.append(Start(waiting.key, seats[0], seats[1:]))
+            if seats:
+                self.starts.append(Start(waiting.key, seats[0], seats[1:]))
+            else:
+                self._foresee(waiting, until)
+            if places_itself:
+                self.handed.append(waiting.key)
             is_alone = turns.charge(waiting)
             if admission is not None:
                 admission.take(waiting, until)
@@ -116,6 +125,45 @@ class Pass:
             self.left.limited.add(waiting.key)
             self.left.entries[waiting.key] = waiting
         return True
+
+    # Engines with a queue of their own.
+
+    def _hands_over(self, stage: Standing) -> bool:
+        """Does the engine get those of this stage even if there is no room? Its own queue is the place to wait."""
+        return self._snapshot.engine_places and stage is ENTITLED
+
+    def think_of_pending(self) -> None:
+        """Those that wait in the engine's queue come first: what they will take is not lent, and what was lent is
+        given back for them."""
+        admission = self.admission
+        owners, borrowers = list(self._snapshot.pending), []
+        if admission is not None:
+            owners = [one for one in self._snapshot.pending if admission.is_entitled(one)]
+            borrowers = [one for one in self._snapshot.pending if not admission.is_entitled(one)]
+        for entries in (owners, borrowers):
+            for waiting in turns_of(entries, None, self._snapshot.boosted):
+                ask, limit = waiting.ask, waiting.time_limit
+                until, scope = NEVER if limit is None else limit.total_seconds(), self.fleet.scope(waiting.queue)
+                if scope is None:
+                    continue
+                shape = (waiting.queue, ask.nodes, ask.gpus, ask.shards, ask.gpu_model)
+                is_hopeless = any(
+                    _asks_no_less((ask.cpus, ask.memory_mib, until), misfit) for misfit in self._misfits.get(shape, ())
+                )
+                if is_hopeless or not self._take(self.fleet.want(ask, until, scope), shape):
+                    self._foresee(waiting, until)
+
+    def _foresee(self, waiting: Waiting, until: float) -> None:
+        """For an entry that waits, or will, in the engine's queue: keep a seat in mind, and have what was borrowed
+        given back if it is entitled to it."""
+        self.left.entries[waiting.key] = waiting
+        admission = self.admission
+        if admission is not None and admission.has_right(waiting) and admission.is_entitled(waiting):
+            cards = self._reclaim.make_room(waiting, until)
+            if cards is not None:
+                self.left.reclaiming[waiting.key] = self.left.reclaiming.get(waiting.key, 0) + cards
+        if self.book.open:
+            self.book.note(waiting)
 
     def _take(self, want: Want, shape: Shape) -> tuple[Seat, ...]:
         """Seats for one run, taken; none if there is no room."""

@@ -42,10 +42,14 @@ class Holding:
     is_preemptible: bool = False
     is_stopping: bool = False
     started_at: datetime | None = None
+    ask: Ask | None = None  # what counts against quotas, if not the seats: an engine may tell them late, or in part
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
+    """`engine_places`: the engine has a queue of its own and chooses the seats. Then whoever is within the quotas is
+    handed over at once, and who borrows as soon as there seems to be room."""
+
     now: datetime
     nodes: tuple[Node, ...]
     waiting: tuple[Waiting, ...] = ()
@@ -57,6 +61,8 @@ class Snapshot:
     spent: Mapping[str, float] = field(default_factory=dict)
     boosted: frozenset[str] = frozenset()  # people whose jobs go before all others of their priority
     shards_per_gpu: int = SHARDS_PER_GPU
+    engine_places: bool = False
+    pending: tuple[Waiting, ...] = ()  # handed over, and waiting in the engine's queue: they hold quota and no seat
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,3 +95,6 @@ class Plan:
     starts: tuple[Start, ...] = ()
     waits: Mapping[str, Wait] = field(default_factory=dict)  # by key
     stops: tuple[Stop, ...] = ()
+    # Where the engine places: the key of each run that it gets now, in order. What it can start at once is in `starts`
+    # too, with a seat that would do; what it will keep waiting in `waits`.
+    handed: tuple[str, ...] = ()

@@ -109,7 +109,7 @@ class Live:
             if known is not None and known.version >= job.version:
                 continue
             self.moves += 1
-            if known is not None and known.state.holds_seat is job.state.holds_seat and not job.state.is_ended:
+            if known is not None and known.state.is_given is job.state.is_given and not job.state.is_ended:
                 self._stay(known, job)
             else:
                 if known is not None:
@@ -176,7 +176,7 @@ class Live:
         self._counts[known.state] -= 1
         self._counts[job.state] += 1
         self._jobs[job.id] = job
-        if job.state.holds_seat:
+        if job.state.is_given:
             self._holding[job.id] = job
             return
         group = self._groups[job.group]
@@ -192,7 +192,7 @@ class Live:
             del self._jobs[job.id]
             _less(self._active, job.group)
             _less(self._users, job.user)
-        if job.state.holds_seat:
+        if job.state.is_given:
             del self._holding[job.id]
             self._run(job.group, -1)
         else:
@@ -204,7 +204,7 @@ class Live:
         if known is None:
             self._active[job.group] = self._active.get(job.group, 0) + 1
             self._users[job.user] = self._users.get(job.user, 0) + 1
-        if job.state.holds_seat:
+        if job.state.is_given:
             self._holding[job.id] = job
             self._run(job.group, 1)
         else:

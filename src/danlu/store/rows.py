@@ -103,13 +103,23 @@ def _pairs(found: list[list[str]]) -> tuple[tuple[str, str], ...]:
     return tuple((name, value) for name, value in found)
 
 
-def _seat_text(seat: Seat) -> str:
-    return _json([seat.node, seat.cpus, seat.memory_mib, seat.gpus, seat.shared_gpu, seat.shards])
+def _seats_text(seats: tuple[Seat, ...]) -> str:
+    """Six values for each seat, one seat after the other."""
+    return _json(
+        [
+            value
+            for seat in seats
+            for value in (seat.node, seat.cpus, seat.memory_mib, seat.gpus, seat.shared_gpu, seat.shards)
+        ]
+    )
 
 
-def _seat_of(text: str) -> Seat:
-    node, cpus, memory_mib, gpus, shared_gpu, shards = json.loads(text)
-    return Seat(node, cpus, memory_mib, tuple(gpus), shared_gpu, shards)
+def _seats_of(text: str) -> tuple[Seat, ...]:
+    values = json.loads(text)
+    return tuple(
+        Seat(node, cpus, memory_mib, tuple(gpus), shared_gpu, shards)
+        for node, cpus, memory_mib, gpus, shared_gpu, shards in zip(*[iter(values)] * 6, strict=True)
+    )
 
 
 def job_row(job: Job, seq: int, spec_id: int, key: str | None) -> Row:
@@ -144,12 +154,13 @@ def _standing(job: Job) -> Row:
         maybe_micros(job.started_at),
         maybe_micros(job.ended_at),
         job.exit_code,
-        None if job.seat is None else _seat_text(job.seat),
+        _seats_text(job.seats) if job.seats else None,
         None if job.handle is None else stored(job.handle),
         _json(_dependencies(job.waiting_for)) if job.waiting_for else None,
         maybe_micros(job.stop_requested_at),
         _json(job.notes) if job.notes else None,
         job.given_back or None,
+        job.requeued or None,
         job.version,
     )
 
@@ -161,7 +172,7 @@ def jobs_of(found: Iterable[Row]) -> tuple[Job, ...]:
     for row in found:
         (seq, job_id, array_id, array_index, user, _name, submitted, spec_id, _key, _team, _queue) = row[:11]
         (state, code, text, attempt, started, ended, exit_code, seat) = row[11:19]
-        (handle, waiting, stopping, notes, given_back, version, written) = row[19:]
+        (handle, waiting, stopping, notes, given_back, requeued, version, written) = row[19:]
         spec = specs.get(spec_id)
         if spec is None:
             spec = specs[spec_id] = spec_of(written)
@@ -179,7 +190,7 @@ def jobs_of(found: Iterable[Row]) -> tuple[Job, ...]:
                 started_at=maybe_moment(started),
                 ended_at=maybe_moment(ended),
                 exit_code=exit_code,
-                seat=None if seat is None else _seat_of(seat),
+                seats=() if seat is None else _seats_of(seat),
                 handle=None if handle is None else restored(handle),
                 array_id="" if array_id is None else restored(array_id),
                 array_index=array_index,
@@ -187,6 +198,7 @@ def jobs_of(found: Iterable[Row]) -> tuple[Job, ...]:
                 stop_requested_at=maybe_moment(stopping),
                 notes=() if notes is None else tuple(json.loads(notes)),
                 given_back=given_back or 0,
+                requeued=requeued or 0,
             )
         )
     return tuple(made)

@@ -7,7 +7,7 @@ from typing import Any
 from sqlalchemy import BigInteger, Column, Index, Integer, MetaData, Table, Text, text
 
 # The newest migration. Alembic itself is only imported when a database is not there yet.
-SCHEMA = "0002"
+SCHEMA = "0003"
 
 metadata = MetaData()
 
@@ -52,7 +52,8 @@ jobs = Table(
     Column("waiting_for", _TEXT),
     Column("stop_requested_at", BigInteger),
     Column("notes", _TEXT),
-    Column("given_back", BigInteger),  # None: never
+    Column("given_back", BigInteger),  # None: never, as of the next
+    Column("requeued", BigInteger),
     Column("version", BigInteger, nullable=False),
 )
 
@@ -76,7 +77,7 @@ _sparse("jobs_by_key", jobs.c.user, jobs.c.submit_key, jobs.c.seq, over=jobs.c.s
 _sparse("jobs_by_team_state", jobs.c.team, jobs.c.state, jobs.c.seq, over=jobs.c.team)
 
 # What an update writes.
-STANDING = tuple(column.name for column in jobs.c)[-14:]
+STANDING = tuple(column.name for column in jobs.c)[-15:]
 
 labels = Table(
     "labels",
