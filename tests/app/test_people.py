@@ -620,19 +620,6 @@ def test_a_leader_has_no_say_in_another_team(tmp_path: Path) -> None:
     on_rig(scenario, tmp_path)
 
 
-def test_what_one_does_with_ones_own_jobs_is_not_in_the_audit_log(tmp_path: Path) -> None:
-    async def scenario(rig: Rig) -> None:
-        await team_with(rig, "nlp", "zhao", "li")
-        li = await come(rig, "li")
-        job = (await li.post("/jobs", json={"command": ["sleep"], "workdir": "/"})).json()["id"]
-        await li.post(f"/jobs/{job}/stop")
-        await rig.until(lambda: job not in rig.desk.book.live.jobs)
-        await li.delete(f"/jobs/{job}")
-        assert await audit_of(rig) == []
-
-    on_rig(scenario, tmp_path)
-
-
 def test_the_audit_log_is_read_page_by_page(tmp_path: Path) -> None:
     async def scenario(rig: Rig) -> None:
         for number in range(7):

@@ -23,6 +23,7 @@ from danlu.domain.account import (
     TRUSTED_LEADER,
     AccountRequest,
     Actor,
+    AuditEntry,
     Boost,
     Membership,
     Person,
@@ -217,8 +218,16 @@ def test_who_may_what(tmp_path: Path, person: str) -> None:
             call = row.call
             if route == "/login/first":
                 call = {"json": call["json"] | {"code": rig.desk.office.first.new_code()}}
+            before = await newest_line(rig)
             answer = await client.request(method, route.format(**(fixed | names)), **call)
             refused = answer.status_code in (401, 403)
+            if refused or method == "GET":
+                assert await newest_line(rig) == before, f"{person}: {method} {route} is in the audit log"
+            elif row.right in ("job.submit", "job.clone", "job.remove") and route.startswith("/jobs"):
+                line = await newest_line(rig)
+                assert line is not None
+                assert (line.who, line.what) == (client_name(person), row.right)
+                assert line.seq > (before.seq if before else 0)
             assert refused != expected(person, row), f"{person}: {method} {route}: {answer.status_code} {answer.text}"
             assert answer.status_code < 500, f"{method} {route}"
             if person in SHUT_OUT and refused:
@@ -229,6 +238,15 @@ def test_who_may_what(tmp_path: Path, person: str) -> None:
                 assert answer.json() == {"items": []}
 
     on_rig(scenario, tmp_path)
+
+
+async def newest_line(rig: Rig) -> AuditEntry | None:
+    lines = await rig.desk.office.store.audit(limit=1)
+    return lines[0] if lines else None
+
+
+def client_name(person: str) -> str:
+    return "chief" if person == "admin" else KINDS[person][0]
 
 
 async def first_word(rig: Rig, job_id: str, secret: str) -> dict[str, Any]:
@@ -259,8 +277,9 @@ def test_who_may_enter_a_job(tmp_path: Path, person: str) -> None:
         may_enter = expected(person, ROUTES["WS", "/jobs/{ref}/exec"])
         assert bool(answer.get("bytes")) == may_enter, answer
         noted = (await rig.client(0).get("/audit", params={"what": "job.exec"})).json()["items"]
-        assert [(one["target"], one["detail"]) for one in noted] == (
-            [(job_id, "of li")] if may_enter and person != "owner" else []
+        detail = "" if person == "owner" else "of li"
+        assert [(one["target"], one["detail"], one["origin"]) for one in noted] == (
+            [(job_id, detail, "203.0.113.7")] if may_enter else []
         )
 
     on_rig(scenario, tmp_path)

@@ -4,8 +4,9 @@ import asyncio
 import os
 import sys
 
+from danlu.domain.account import AuditEntry
 from danlu.store.sql import SqlStore
-from tests.builders import job
+from tests.builders import NOW, job
 from tests.contract.store_tools import array, started
 
 
@@ -16,9 +17,10 @@ async def main(url: str, number: str) -> None:
     async def submit(worker: int) -> None:
         for i in range(100_000):
             name = f"r{number}w{worker}i{i}"
-            made = await store.insert(array(name, 5, labels=(("round", number),)) if i % 3 == 0 else [job(name)])
+            jobs = array(name, 5, labels=(("round", number),)) if i % 3 == 0 else [job(name)]
+            made = await store.insert(jobs, audit=[AuditEntry(NOW, "ada", "job.submit", name)])
             os.write(1, f"{made[-1].id} 1\n".encode())
-            await store.update([started(made[-1])])
+            await store.update([started(made[-1])], audit=[AuditEntry(NOW, "ada", "job.stop", name)])
             os.write(1, f"{made[-1].id} 2\n".encode())
 
     await asyncio.gather(*(submit(worker) for worker in range(20)))

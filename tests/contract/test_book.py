@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from danlu.domain.account import AuditEntry
 from danlu.domain.job import JobState, Reason
 from danlu.errors import Conflict
 from danlu.store.book import Book
@@ -23,6 +24,23 @@ def test_what_is_in_hand_follows_the_disk_after_a_conflict(tmp_path: Path) -> No
             await book.update([mine.changed(exit_code=1)])
         assert book.live.jobs["a"] == written
         await book.update([written.changed(exit_code=1)])
+        await store.close()
+
+    asyncio.run(scenario())
+
+
+def test_what_the_log_says_goes_with_the_jobs(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        store = SqlStore(f"sqlite:///{tmp_path}/danlu.db")
+        book = Book(store, await store.open())
+        at = job("a").submitted_at
+        (mine,) = await book.insert([job("a")], audit=[AuditEntry(at, "ada", "job.submit", "a")])
+        await book.update([mine.changed(exit_code=1)], audit=[AuditEntry(at, "ada", "job.stop", "a")])
+        with pytest.raises(Conflict):
+            await book.update([mine.changed(exit_code=2)], audit=[AuditEntry(at, "bo", "job.stop", "a")])
+        assert [(one.who, one.what) for one in await store.audit(limit=9)] == [
+            ("ada", "job.stop"), ("ada", "job.submit"),
+        ]  # fmt: skip
         await store.close()
 
     asyncio.run(scenario())

@@ -246,6 +246,12 @@ def _assert_all_there(url: str, acknowledged: dict[JobId, int]) -> None:
                 sizes[one.array_id] = sizes.get(one.array_id, 0) + 1
         assert set(sizes.values()) <= {5}
         assert all(one.state in (JobState.QUEUED, JobState.STARTING) for one in active)
+        # No change without its line of the log, and no line without its change.
+        begun = {one.group for one in active if one.state is JobState.STARTING}
+        for what, changed in (("job.submit", {one.group for one in active}), ("job.stop", begun)):
+            lines = [one.target for one in runner.run(store.audit(limit=10**6, what=what))]
+            assert len(lines) == len(changed)
+            assert set(lines) == changed
         runner.run(store.close())
     if url.startswith("sqlite"):
         engine = create_engine(url)

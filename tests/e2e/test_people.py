@@ -83,6 +83,9 @@ def test_from_the_first_start_to_a_job_of_somebody_new(here: Installation) -> No
     assert lab.danlu("li", "run", "--quiet", "--", "sh", "-c", "echo $DANLU_USER").startswith("li")
     assert "may not do this" in lab.danlu("li", "audit", code=3)
     assert "request.open" in lab.danlu("chief", "audit", "--target", "li")
+    assert re.search(
+        r"li +job\.submit +\w{8} +127\.0\.0\.1", lab.danlu("chief", "audit", "--who", "li", "--what", "job")
+    )
 
     kept = lab.home("li") / "credentials.json"
     assert stat.S_IMODE(kept.stat().st_mode) == 0o600

@@ -1,6 +1,6 @@
 """The audit log: who changed what, when, and from where."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 
 from danlu.domain.account import RIGHTS, Actor, AuditEntry, demand
@@ -18,11 +18,18 @@ def entry(actor: Actor, what: str, target: str = "", detail: str = "", *, now: d
     return AuditEntry(now, actor.name, what, target, detail[:MOST_DETAIL], actor.origin)
 
 
-async def note_others(store: PeopleStore, actor: Actor, what: str, jobs: Iterable[Job], *, now: datetime) -> None:
-    """Somebody acted on a job that is not their own. What people do with their own is in the jobs themselves."""
-    others: dict[str, str] = {job.group: job.user for job in jobs if job.user != actor.name}
-    if others:
-        await store.record((), [entry(actor, what, job, f"of {owner}", now=now) for job, owner in others.items()])
+def of_jobs(actor: Actor, what: str, jobs: Sequence[Job], *details: str, now: datetime) -> list[AuditEntry]:
+    """What the log says of something done with a job, or with tasks of one array: one line.
+    None where nobody else comes and the jobs are one's own: they say themselves who and when."""
+    if not jobs or (actor.is_alone and jobs[0].user == actor.name):
+        return []
+    first = jobs[0]
+    said = list(filter(None, details))
+    if first.array_index is not None:
+        said.append(f"task {first.array_index}" if len(jobs) == 1 else f"{len(jobs)} tasks")
+    if first.user != actor.name:
+        said.append(f"of {first.user}")
+    return [entry(actor, what, first.group, ", ".join(said), now=now)]
 
 
 async def note_server_stop(store: PeopleStore, actor: Actor, *, now: datetime) -> None:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from datetime import datetime
 
-from danlu.actions.audit import note_others
+from danlu.actions.audit import of_jobs
 from danlu.actions.queues import Queues, check_sitting
 from danlu.actions.refs import resolve_one
 from danlu.domain.account import Actor, demand
@@ -49,7 +49,9 @@ async def enter(
         check_sitting(queues, job.id, job.spec)
     if not isinstance(engine, Reachable):
         raise Refused(f"jobs of the engine `{engine.name}` cannot be entered")
-    await note_others(people, actor, "job.exec", [job], now=now)
+    # The log first: there may be an entry of somebody whom the engine then kept out, but nobody inside without one.
+    if noted := of_jobs(actor, "job.exec", [job], now=now):
+        await people.record((), noted)
     screen = terminal or Terminal()
     stream = await engine.shell(
         Handle(job.handle),

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from danlu.actions.audit import note_others
+from danlu.actions.audit import of_jobs
 from danlu.actions.inventory import Inventory
 from danlu.actions.queues import check_queue, choose_queue, choose_team, default_time
 from danlu.actions.refs import resolve, resolve_id
@@ -25,7 +25,6 @@ from danlu.provision.folders import shelf_of
 from danlu.provision.snapshots import SnapshotShelf
 from danlu.scheduler.plan import fits_ever
 from danlu.store.book import Book
-from danlu.store.people import PeopleStore
 
 # No vowels and nothing that looks alike: an id is read aloud and typed.
 _ALPHABET = "bcdfghjkmnpqrstvwxz23456789"
@@ -68,9 +67,18 @@ def shelf_for(files_dir: str, actor: Actor) -> SnapshotShelf:
 
 
 async def submit(
-    book: Book, rules: Rules, shelf: SnapshotShelf, actor: Actor, wish: Wish, *, key: str = "", now: datetime
+    book: Book,
+    rules: Rules,
+    shelf: SnapshotShelf,
+    actor: Actor,
+    wish: Wish,
+    *,
+    key: str = "",
+    cloned: str = "",
+    now: datetime,
 ) -> Sequence[Job]:
-    """Accept a job or an array, durably. The same key again gives what the first one made."""
+    """Accept a job or an array, durably. The same key again gives what the first one made.
+    `cloned` says from which one, if it is a clone."""
     demand(actor, "job.submit", actor.name, "a new job")
     spec, array = accept(rules, actor, wish)
     if rules.looks_at_folders and not os.path.isdir(spec.workdir):
@@ -84,8 +92,9 @@ async def submit(
     spec = replace(spec, after=after, environ=environ_id)
     for _ in range(TRIES):
         jobs = _new_jobs(new_id(), actor, spec, array, waiting_for, now)
+        noted = of_jobs(actor, "job.clone" if cloned else "job.submit", jobs, cloned, now=now)
         try:
-            return await book.insert(jobs, key=key, environ=wish.environ)
+            return await book.insert(jobs, key=key, environ=wish.environ, audit=noted)
         except Conflict:
             continue  # the random id is taken
     raise Conflict("no free job id was found", "try again")
@@ -144,32 +153,33 @@ async def clone(
     now: datetime,
 ) -> Sequence[Job]:
     """Submit again what was submitted once, with other options where given."""
-    job = (await resolve(book, actor, ref))[0]
+    found = await resolve(book, actor, ref)
+    job = found[0]
     demand(actor, "job.clone", job.user, f"job {job.id}", teams=(job.spec.team,))
     wish = wish_of(job.spec)
     if not actor.is_in(wish.team):
         wish = replace(wish, team="")  # it becomes a job of the actor's, in a team of the actor's
-    if job.array_index is not None and ref != job.array_id:
+    is_task = job.array_index is not None and len(found) == 1 and ref != job.array_id
+    if is_task:
         wish = replace(wish, array=str(job.array_index))
     wish = changed(rules, job.spec, wish, changes)
-    return await submit(book, rules, shelf, actor, wish, key=key, now=now)
+    cloned = f"from {job.id if is_task else job.group}" + (f" of {job.user}" if job.user != actor.name else "")
+    return await submit(book, rules, shelf, actor, wish, key=key, cloned=cloned, now=now)
 
 
-async def stop(book: Book, people: PeopleStore, actor: Actor, ref: str, *, how: str = "", now: datetime) -> list[Job]:
+async def stop(book: Book, actor: Actor, ref: str, *, how: str = "", now: datetime) -> list[Job]:
     """Ask a job or array to end. Queued ones end at once, running ones get their notice and grace.
     `how` hastens: "now" skips the notice, "kill" the grace too. Ended ones are fine."""
     jobs = await resolve(book, actor, ref)
     for job in jobs:
         demand(actor, "job.stop", job.user, f"job {job.id}", teams=(job.spec.team,))
-    # The log first: there may be an entry without a stop, but no stop of another's job without an entry.
-    await note_others(people, actor, "job.stop", [job for job in jobs if not job.state.is_ended], now=now)
     for _ in range(TRIES):
         # Somebody may have started or ended one of them since it was looked at.
         jobs = [book.live.jobs.get(job.id, job) for job in jobs]
         changes = [changed for job in jobs if (changed := stopped(job, actor, how, now)) is not job]
         try:
             if changes:
-                await book.update(changes)
+                await book.update(changes, audit=of_jobs(actor, "job.stop", changes, how, now=now))
             by_id = {job.id: job for job in changes}
             return [by_id.get(job.id, job) for job in jobs]
         except Conflict:
@@ -190,7 +200,7 @@ def stopped(job: Job, actor: Actor, how: str, now: datetime) -> Job:
     return job.changed(stop_requested_at=job.stop_requested_at or now, reason=reason)
 
 
-async def remove(book: Book, people: PeopleStore, actor: Actor, ref: str, *, now: datetime) -> list[Job]:
+async def remove(book: Book, actor: Actor, ref: str, *, now: datetime) -> list[Job]:
     """Forget ended jobs. Gives what went, so that their logs can go too."""
     jobs = await resolve(book, actor, ref)
     for job in jobs:
@@ -198,8 +208,7 @@ async def remove(book: Book, people: PeopleStore, actor: Actor, ref: str, *, now
     active = [job.id for job in jobs if not job.state.is_ended]
     if active:
         raise Refused(f"{active[0]} has not ended", f"stop it first: `danlu stop {ref}`")
-    await note_others(people, actor, "job.remove", jobs, now=now)
-    await book.store.remove([job.id for job in jobs])
+    await book.store.remove([job.id for job in jobs], of_jobs(actor, "job.remove", jobs, now=now))
     return jobs
 
 

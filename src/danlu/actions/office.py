@@ -28,6 +28,7 @@ class PeopleRules:
     leaders_open: bool = False  # a leader's word opens an account, without an administrator
     leads_see_all: bool = False
     needs_account: bool = False  # on the Unix socket too
+    is_open: bool = False  # there is a Unix socket for every user of the machine
     login_days: int = 30
     default_quota: Quota | None = None
     home: str = ""
@@ -96,6 +97,11 @@ class Office:
 
     def __post_init__(self) -> None:
         self.keyring = Keyring(self.store)
+
+    @property
+    def is_shared(self) -> bool:
+        """More than the person who started the server can come: by an account, or as a user of the machine."""
+        return self.rules.is_open or bool(self.roster.persons)
 
     @property
     def stamp(self) -> tuple[int, int]:

@@ -47,7 +47,7 @@ def unix_actor(office: Office, name: str, *, is_owner: bool, origin: str) -> Act
     person = office.roster.persons.get(name)
     if is_owner:
         teams = office.roster.memberships(name)
-        return Actor(name, Role.ADMIN, teams, origin, office.rules.leads_see_all)
+        return Actor(name, Role.ADMIN, teams, origin, office.rules.leads_see_all, is_alone=not office.is_shared)
     if person is not None:
         refuse_disabled(person)
         return actor_for(office, person, origin=origin)

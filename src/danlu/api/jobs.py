@@ -165,7 +165,7 @@ async def show(desk: TheDesk, actor: TheActor, ref: str) -> Response:
 
 @router.delete("/jobs/{ref}", response_model=Removed)
 async def remove(desk: TheDesk, actor: TheActor, ref: str) -> Response:
-    gone = await jobs.remove(desk.book, desk.office.store, actor, ref, now=datetime.now(UTC))
+    gone = await jobs.remove(desk.book, actor, ref, now=datetime.now(UTC))
     for job in gone:
         await asyncio.to_thread(remove_leftovers, desk.files_dir, job)
     return Json({"removed": len(gone)})
@@ -175,7 +175,7 @@ async def remove(desk: TheDesk, actor: TheActor, ref: str) -> Response:
 async def stop(desk: TheDesk, actor: TheActor, ref: str, request: Request) -> Response:
     wanted = await read_body(StopIn, request)
     how = "kill" if wanted.kill else "now" if wanted.now else ""
-    stopped = await jobs.stop(desk.book, desk.office.store, actor, ref, how=how, now=datetime.now(UTC))
+    stopped = await jobs.stop(desk.book, actor, ref, how=how, now=datetime.now(UTC))
     shown = [job_json(desk, actor, job) for job in stopped[:SHOWN_OF_ARRAY]]
     return Json({"items": shown, "count": len(stopped)})
 

@@ -150,12 +150,12 @@ PEOPLE = (
         "audit", "people:audit", "people", "who changed what, when, and from where (administrators)",
         (
             Option("--who", metavar="USER", help="only what this person did"),
-            Option("--what", metavar="VERB", help="only this: user.disable, or all of it: user, quota, token"),
-            Option("--target", metavar="NAME", help="only what was done to this"),
+            Option("--what", metavar="VERB", help="only this: user.disable, or all of it: user, quota, job"),
+            Option("--target", metavar="NAME", help="only what was done to this: a name, or the full id of a job"),
             Option("--limit", "-n", metavar="N", kind="count", help="how many; 50 unless given"),
             Option("--before", metavar="CURSOR", help="go on where the last page ended"),
             JSON,
         ),
-        examples=("danlu audit", "danlu audit --what user --target li -n 20"),
+        examples=("danlu audit", "danlu audit --what user --target li -n 20", "danlu audit --who li --what job"),
     ),
 )  # fmt: skip

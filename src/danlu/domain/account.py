@@ -52,6 +52,7 @@ class Actor:
     teams: tuple[Membership, ...] = ()
     origin: str = ""  # where the request comes from, for the audit log
     leads_see_all: bool = False  # this installation lets leaders into the logs and jobs of their teams
+    is_alone: bool = False  # it is their own installation, to which nobody else comes
 
     @property
     def is_admin(self) -> bool:

@@ -86,22 +86,36 @@ class Store(Protocol):
     async def close(self) -> None: ...
 
     async def insert(
-        self, jobs: Sequence[Job], *, key: str = "", environ: Mapping[str, str] | None = None
+        self,
+        jobs: Sequence[Job],
+        *,
+        key: str = "",
+        environ: Mapping[str, str] | None = None,
+        audit: Sequence[AuditEntry] = (),
     ) -> Sequence[Job]:
         """Remember new jobs, all or none, and give them back with their `seq`.
         `environ` is the submitter's environment under the jobs' `spec.environ` id; equal ones share one,
         and it goes away by itself once no active job needs it.
         The same user and non-empty `key` a second time gives the jobs of the first time and adds nothing.
-        An id that is taken raises Conflict."""
+        An id that is taken raises Conflict. `audit`, what the log says of it, is there with the new jobs or not at
+        all."""
         ...
 
-    async def update(self, jobs: Sequence[Job], past: Sequence[PastRun] = (), charges: Sequence[Charge] = ()) -> None:
+    async def update(
+        self,
+        jobs: Sequence[Job],
+        past: Sequence[PastRun] = (),
+        charges: Sequence[Charge] = (),
+        audit: Sequence[AuditEntry] = (),
+    ) -> None:
         """Remember new versions, all or none. Conflict unless each replaces exactly the version before it.
-        `charges` are what the runs that are over by it used; they stay when the jobs are removed."""
+        `charges` are what the runs that are over by it used; they stay when the jobs are removed.
+        `audit` is there with the new versions or not at all."""
         ...
 
-    async def remove(self, ids: Sequence[JobId]) -> int:
-        """Forget ended jobs. Active and unknown ones are left alone; gives how many went."""
+    async def remove(self, ids: Sequence[JobId], audit: Sequence[AuditEntry] = ()) -> int:
+        """Forget ended jobs. Active and unknown ones are left alone; gives how many went.
+        The log says so only if any did."""
         ...
 
     async def get(self, job_id: str) -> Job | None: ...

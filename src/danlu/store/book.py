@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Mapping, Sequence
 
+from danlu.domain.account import AuditEntry
 from danlu.domain.job import Job, JobId
 from danlu.domain.ledger import Charge
 from danlu.errors import Conflict
@@ -20,9 +21,14 @@ class Book:
         self.awaited_ends: list[Job] = []  # ends that other jobs wait for, however they came about
 
     async def insert(
-        self, jobs: Sequence[Job], *, key: str = "", environ: Mapping[str, str] | None = None
+        self,
+        jobs: Sequence[Job],
+        *,
+        key: str = "",
+        environ: Mapping[str, str] | None = None,
+        audit: Sequence[AuditEntry] = (),
     ) -> Sequence[Job]:
-        stored = await self.store.insert(jobs, key=key, environ=environ)
+        stored = await self.store.insert(jobs, key=key, environ=environ, audit=audit)
         # A repeated key brings back old jobs: what is in hand may be newer.
         self.live.apply(job for job in stored if job.id not in self.live.jobs and not job.state.is_ended)
         self.changed.set()
@@ -34,11 +40,12 @@ class Book:
         past: Sequence[PastRun] = (),
         charges: Sequence[Charge] = (),
         *,
+        audit: Sequence[AuditEntry] = (),
         is_planned: bool = False,
     ) -> None:
         """`is_planned`: whoever schedules has thought of all that follows from it."""
         try:
-            await self.store.update(jobs, past, charges)
+            await self.store.update(jobs, past, charges, audit)
         except Conflict:
             await self._look_again(jobs)
             raise

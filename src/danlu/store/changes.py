@@ -33,6 +33,7 @@ class Insert:
     jobs: Sequence[Job]
     key: str = ""
     environ: Mapping[str, str] | None = None
+    audit: Sequence[AuditEntry] = ()  # written unless the key was known
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,11 +41,13 @@ class Update:
     jobs: Sequence[Job]
     past: Sequence[PastRun] = ()
     charges: Sequence[Charge] = ()
+    audit: Sequence[AuditEntry] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Remove:
     ids: Sequence[str]
+    audit: Sequence[AuditEntry] = ()  # written if any of them went
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +160,7 @@ class Transaction:
 def _insert(tx: Transaction, run: list[Insert]) -> list[tuple[Job, ...]]:
     answers: list[tuple[Job, ...]] = []
     by_key: dict[tuple[str, str], tuple[Job, ...]] = {}
+    new: list[Insert] = []
     pile = _Pile()
     for one in run:
         known: tuple[Job, ...] = ()
@@ -164,6 +168,8 @@ def _insert(tx: Transaction, run: list[Insert]) -> list[tuple[Job, ...]]:
         if where is not None:
             # Earlier changes of this group are in `by_key`: they may not be in the database yet.
             known = by_key.get(where) or tx.by_key(where)
+        if not known:
+            new.append(one)
         answers.append(known or pile.add(one, tx.draft))
         if where is not None:
             by_key[where] = answers[-1]
@@ -171,6 +177,7 @@ def _insert(tx: Transaction, run: list[Insert]) -> list[tuple[Job, ...]]:
     tx.many(tx.text.add_environ, pile.environs)
     tx.many(tx.text.add_job, pile.jobs)
     tx.many(tx.text.add_label, pile.labels)
+    _note(tx, new)
     return answers
 
 
@@ -216,6 +223,7 @@ def _update(tx: Transaction, run: list[Update]) -> list[None]:
         raise Conflict("a job was changed by somebody else meanwhile", "look at it again, then repeat")
     tx.many(tx.text.add_past, [rows.past_row(past) for one in run for past in one.past])
     tx.many(tx.text.add_charge, [people_rows.charge_row(charge) for one in run for charge in one.charges])
+    _note(tx, run)
     for one in run:
         for job in one.jobs:
             tx.draft.hold(job)
@@ -223,7 +231,9 @@ def _update(tx: Transaction, run: list[Update]) -> list[None]:
 
 
 def _remove(tx: Transaction, run: list[Remove]) -> list[int]:
-    return [_remove_one(tx, list(dict.fromkeys(one.ids))) for one in run]
+    gone = [_remove_one(tx, list(dict.fromkeys(one.ids))) for one in run]
+    _note(tx, [one for one, count in zip(run, gone, strict=True) if count])
+    return gone
 
 
 def _remove_one(tx: Transaction, ids: list[str]) -> int:
@@ -274,7 +284,7 @@ def _record(tx: Transaction, run: list[Record]) -> list[None]:
     return [None] * len(run)
 
 
-def _note(tx: Transaction, run: Sequence[AddToken | DropToken | Record]) -> None:
+def _note(tx: Transaction, run: Sequence[Change]) -> None:
     tx.many(tx.text.add_audit, [people_rows.audit_row(entry) for one in run for entry in one.audit])
 
 

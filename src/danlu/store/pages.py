@@ -130,12 +130,15 @@ def _pinned(shape: Shape) -> tuple[list[list[Pin]], list[ColumnElement[bool]]]:
 
 
 def _checks(shape: Shape, pins: Iterable[Pin], *, states: bool = True) -> list[ColumnElement[bool]]:
-    # Joined with nothing, a column cannot tempt the planner to another index, which would have to be sorted.
-    found = [column.concat(literal_column("''")) == value for column, value in pins]
+    found = [no_index(column) == value for column, value in pins]
     if shape.states and states:
-        state = jobs.c.state.concat(literal_column("''"))
-        found.append(state.in_([_quoted(one) for one in shape.states]))
+        found.append(no_index(jobs.c.state).in_([_quoted(one) for one in shape.states]))
     return found
+
+
+def no_index(column: ColumnElement[str]) -> ColumnElement[str]:
+    """Joined with nothing, a column cannot tempt the planner to another index, which would have to be sorted."""
+    return column.concat(literal_column("''"))
 
 
 def pin(column: ColumnElement[str], name: str) -> Pin:
@@ -148,8 +151,9 @@ def _quoted(state: str) -> ColumnElement[str]:
 
 def newest(pinned: Sequence[Pin], rest: Sequence[ColumnElement[bool]], dialect: str) -> Select[Any]:
     """The first `n` numbers below `before`, from the newest, of the rows where every pinned column has its value."""
-    by_label = bool(pinned) and pinned[0][0].table is labels
-    seq: ColumnElement[int] = labels.c.seq if by_label else jobs.c.seq
+    table = pinned[0][0].table if pinned else jobs
+    by_label = table is labels
+    seq: ColumnElement[int] = table.c.seq
     found = select(seq.label("seq"))
     if by_label and rest:
         found = found.join(jobs, jobs.c.seq == labels.c.seq)

@@ -95,16 +95,27 @@ class SqlStore:
         self._database.release()
 
     async def insert(
-        self, jobs: Sequence[Job], *, key: str = "", environ: Mapping[str, str] | None = None
+        self,
+        jobs: Sequence[Job],
+        *,
+        key: str = "",
+        environ: Mapping[str, str] | None = None,
+        audit: Sequence[AuditEntry] = (),
     ) -> Sequence[Job]:
-        made: Sequence[Job] = await self._write(changes.Insert(tuple(jobs), key, environ))
+        made: Sequence[Job] = await self._write(changes.Insert(tuple(jobs), key, environ, tuple(audit)))
         return made
 
-    async def update(self, jobs: Sequence[Job], past: Sequence[PastRun] = (), charges: Sequence[Charge] = ()) -> None:
-        await self._write(changes.Update(tuple(jobs), tuple(past), tuple(charges)))
+    async def update(
+        self,
+        jobs: Sequence[Job],
+        past: Sequence[PastRun] = (),
+        charges: Sequence[Charge] = (),
+        audit: Sequence[AuditEntry] = (),
+    ) -> None:
+        await self._write(changes.Update(tuple(jobs), tuple(past), tuple(charges), tuple(audit)))
 
-    async def remove(self, ids: Sequence[JobId]) -> int:
-        gone: int = await self._write(changes.Remove(tuple(ids)))
+    async def remove(self, ids: Sequence[JobId], audit: Sequence[AuditEntry] = ()) -> int:
+        gone: int = await self._write(changes.Remove(tuple(ids), tuple(audit)))
         return gone
 
     async def get(self, job_id: str) -> Job | None:

@@ -7,7 +7,7 @@ from typing import Any
 from sqlalchemy import BigInteger, Column, Index, Integer, MetaData, Table, Text, text
 
 # The newest migration. Alembic itself is only imported when a database is not there yet.
-SCHEMA = "0003"
+SCHEMA = "0004"
 
 metadata = MetaData()
 
@@ -205,7 +205,9 @@ audit = Table(
     Column("detail", _TEXT, nullable=False),
     Column("origin", _TEXT, nullable=False),
 )
-Index("audit_by_at", audit.c.at)
+Index("audit_by_who", audit.c.who, audit.c.what, audit.c.seq)
+Index("audit_by_what", audit.c.what, audit.c.seq)
+Index("audit_by_target", audit.c.target, audit.c.seq)
 
 charges = Table(
     "charges",
