@@ -22,6 +22,9 @@ from danlu.scheduler.plan import plan, seat_now
 from danlu.scheduler.snapshot import Snapshot, Wait, Waiting
 from danlu.store.book import Book
 
+# Reasons of plan() that say in numbers what an engine says in general.
+_NO_ROOM = frozenset({"no_gpus", "no_shards", "no_cpus", "no_memory", "no_nodes"})
+
 TeamsOf = Callable[[str], tuple[Membership, ...]]
 
 
@@ -70,7 +73,11 @@ def _as_the_engine_says(job: Job, wait: Wait | None, estimated_at: datetime | No
     """A job in the engine's own queue: the engine knows best why it waits, and when it starts if it says so."""
     if wait is None:
         return Wait(job.reason, 0, estimated_at)
-    reason = wait.reason if wait.reason.code == "reclaiming" else job.reason
+    reason = job.reason
+    if wait.reason.code == "reclaiming":
+        reason = wait.reason
+    elif reason.code in ("no_room", "behind") and wait.reason.code in _NO_ROOM:
+        reason = Reason(reason.code, f"{reason.text}: {wait.reason.text}")
     if estimated_at is not None:
         return Wait(reason, wait.place, estimated_at)
     return Wait(reason, wait.place, wait.estimated_at, is_guess=True)
