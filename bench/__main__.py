@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
-from bench import cold, crowd, download, followers, history, memory, planning, simulate, start, throughput
+from bench import cold, crowd, download, followers, history, memory, planning, simulate, slurm, start, throughput
 from bench.figures import Figure, Topic, load, load_average, now_text, render_markdown, render_table, save
 from bench.place import ROOT, install
 
@@ -26,6 +26,7 @@ TOPICS: dict[str, Callable[[bool], list[Figure]]] = {
     "simulate": simulate.measure,
     "memory": memory.measure,
     "cold": cold.measure,
+    "slurm": slurm.measure,
 }
 # More than this, and the figures say more about the neighbours.
 QUIET_LOAD = 0.5

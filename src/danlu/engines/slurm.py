@@ -71,7 +71,7 @@ class SlurmEngine:
         self._look.instance = self._folders.instance
         self._is_open = True
         with contextlib.suppress(EngineDown):  # the server works without it, and says so
-            await self._look_now()
+            await self.look()
         self._watcher = asyncio.create_task(self._watch())
 
     async def close(self) -> None:
@@ -202,10 +202,10 @@ class SlurmEngine:
         while True:
             try:
                 await self._pause()
-                await self._look_now()
+                await self.look()
                 await self._pass_on_stops()
             except EngineDown:
-                pass  # said once in _look_now, and to everybody who asks
+                pass  # said once in `look`, and to everybody who asks
             except Exception:
                 log.exception("a look at Slurm failed")
 
@@ -226,7 +226,8 @@ class SlurmEngine:
                 self._on_change()
                 self._woken()
 
-    async def _look_now(self) -> None:
+    async def look(self) -> None:
+        """Ask Slurm now, and not when it is due."""
         async with self._looking:
             await asyncio.to_thread(self._folders.beat)
             try:
@@ -283,7 +284,7 @@ class SlurmEngine:
 
     async def _stop_other(self, handle: Handle) -> None:
         """By the number that this job has now: tomorrow it may be another's."""
-        await self._look_now()
+        await self.look()
         for line in self._look.others:
             if other_handle(line) == handle and not line.is_over:
                 await self._commands.run(("scancel", line.id))

@@ -1,0 +1,150 @@
+"""What Danlu adds to Slurm: the way of a job into its queue, a tick over a long queue, and how often an idle controller
+is asked. On a private cluster of Debian's Slurm, of the kind that the tests use."""
+
+import asyncio
+import json
+import re
+import subprocess
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from pathlib import Path
+from statistics import median
+
+from bench.figures import Figure, spread
+from bench.place import Home, clean_environ
+from bench.timing import round_robin, whole_run
+from bench.wire import Wire
+from danlu.actions.inventory import Inventory
+from danlu.actions.planning import Outlook, Standing
+from danlu.engines.slurm import SlurmEngine
+from danlu.loops.launching import Launcher
+from danlu.loops.schedule import Schedule
+from danlu.loops.telling import Teller
+from danlu.store.book import Book
+from danlu.store.roster import Roster
+from danlu.store.sql import SqlStore
+from danlu.store.tally import Tally
+from tests.slurm.cluster import SlurmCluster
+from tests.slurm.layout import Layout
+from tests.slurm.releases import slurm_release
+
+# Of a real cluster: jobs are started in moments, but nobody wakes up twice a second.
+SETTINGS = {"MaxJobCount": "20000", "SchedulerParameters": "bf_interval=30,batch_sched_delay=3"}
+PATIENCE_S = 900.0
+GRACE = timedelta(seconds=30)
+
+
+def measure(quick: bool) -> list[Figure]:
+    rounds, queued, watched_s = (5, 200, 10.0) if quick else (30, 10_000, 60.0)
+    cluster = SlurmCluster(slurm_release("22.05"), Layout(settings=SETTINGS))
+    try:
+        with Home() as home:
+            config = home.folder / "slurm.toml"
+            config.write_text('[engine]\nkind = "slurm"\n')
+            home.environ |= cluster.environment
+            home.up("--config", str(config))
+            with Wire(home.socket) as wire:
+                figures = [_idle(cluster, watched_s)]
+                # Cards that stay held, so that what is submitted waits.
+                holders = [wire.submit(["sleep", "100000"], gpus=4, time="3d") for _ in cluster.layout.names]
+                _until(lambda: wire.ask("GET", "/status")["jobs"].get("RUNNING", 0) == len(holders), "they run")
+                figures += _submits(cluster, home.folder, wire, rounds)
+                wire.submit(["true"], gpus=4, time="1h", array=f"1-{queued}")
+                _until(lambda: wire.ask("GET", "/status")["jobs"].get("PENDING", 0) >= queued, "all are in the queue")
+            home.down()
+            figures += asyncio.run(_ticks(cluster, home.folder, 3 if quick else 10, queued))
+    finally:
+        cluster.close()
+    return figures
+
+
+def _submits(cluster: SlurmCluster, folder: Path, wire: Wire, rounds: int) -> list[Figure]:
+    """From the request until Slurm has answered with a number, beside `sbatch` from its start to its end."""
+    script = folder / "job.sh"
+    script.write_text("#!/bin/sh\ntrue\n")
+    sbatch = [cluster.release.program("sbatch"), "--gres=gpu:4", "--time=60", "--parsable", str(script)]
+    environ = clean_environ() | dict(cluster.environment)
+
+    def danlu() -> float:
+        begin = time.perf_counter()
+        job_id = wire.submit(["true"], gpus=4, time="1h")
+        record = folder / f"slurm/records/{job_id}.1.json"
+        while not (record.exists() and json.loads(record.read_text())["number"]):
+            time.sleep(0.0002)
+        return time.perf_counter() - begin
+
+    samples = round_robin({"sbatch": lambda: whole_run(sbatch, environ, folder), "danlu": danlu}, rounds, warm_up=2)
+    plain, ours = median(samples["sbatch"]) * 1e3, median(samples["danlu"]) * 1e3
+    return [
+        Figure("plain sbatch", plain, "ms", note=spread(samples["sbatch"])),
+        Figure(
+            "from the request to Slurm's queue", ours, "ms", at_most=1.5 * plain + 20, note=spread(samples["danlu"]),
+            limit=f"≤ 1.5 × sbatch + 20 ms = {1.5 * plain + 20:.0f} ms",
+        ),
+    ]  # fmt: skip
+
+
+def _idle(cluster: SlurmCluster, watched_s: float) -> Figure:
+    """What the controller is asked while nothing happens; its own nodes and this question do not count."""
+    before, begin = _asked(cluster), time.perf_counter()
+    time.sleep(watched_s)
+    seconds = time.perf_counter() - begin
+    asked = {name: count - before.get(name, 0) for name, count in _asked(cluster).items()}
+    beside = ("REQUEST_STATS_INFO", "MESSAGE_NODE_REGISTRATION_STATUS")
+    ours = {name: count for name, count in asked.items() if count and name not in beside}
+    note = ", ".join(f"{count} × {name}" for name, count in sorted(ours.items()))
+    return Figure("requests to the controller of an idle cluster", sum(ours.values()) / seconds, "/s",
+                  at_most=0.5, limit="≤ one in 2 s", note=note)  # fmt: skip
+
+
+def _asked(cluster: SlurmCluster) -> dict[str, int]:
+    said = cluster.ask("sdiag").partition("Remote Procedure Call statistics by message type")[2]
+    by_type = said.partition("Remote Procedure Call statistics by user")[0]
+    return {name: int(count) for name, count in re.findall(r"(\w+)\s+\(\s*\d+\) count:(\d+)", by_type)}
+
+
+async def _ticks(cluster: SlurmCluster, folder: Path, rounds: int, queued: int) -> list[Figure]:
+    """A look at Slurm and all that follows from it, beside one `squeue` of the same jobs."""
+    store = SqlStore(f"sqlite:///{folder}/danlu.db")
+    book = Book(store, await store.open())
+    engine = SlurmEngine(
+        f"{folder}/slurm", conf=cluster.environment["SLURM_CONF"], commands_path=cluster.environment["PATH"]
+    )
+    roster = Roster(store, await store.people(), book.changed.set)
+    standing = Standing(roster, Tally(timedelta(days=7), (), datetime.now(UTC)), Inventory(), engine_places=True)
+    launcher = Launcher(book, str(folder), as_submitter=False, shards_per_gpu=64, grace=GRACE)
+    schedule = Schedule(book, Teller(book, engine, launcher, GRACE), Outlook(standing))
+    await engine.open(book.changed.set)
+    squeue = partial(subprocess.run, [cluster.release.program("squeue")], env=clean_environ() | dict(cluster.environment),
+                     capture_output=True, check=True)  # fmt: skip
+    samples: dict[str, list[float]] = {"squeue": [], "look": [], "tick": []}
+    for _ in range(rounds + 1):
+        begin = time.perf_counter()
+        await asyncio.to_thread(squeue)
+        asked = time.perf_counter()
+        await engine.look()
+        looked = time.perf_counter()
+        await schedule.tick(datetime.now(UTC))
+        samples["squeue"].append(asked - begin)
+        samples["look"].append(looked - asked)
+        samples["tick"].append(time.perf_counter() - asked)
+    await engine.close()
+    await store.close()
+    plain, tick, look = (median(samples[name][1:]) * 1e3 for name in ("squeue", "tick", "look"))
+    return [
+        Figure(f"squeue of {queued:,} jobs", plain, "ms", note=spread(samples["squeue"][1:])),
+        Figure(
+            "a tick over them, with its look at Slurm", tick, "ms", at_most=1.2 * plain, limit="≤ 1.2 × squeue",
+            note=f"{spread(samples['tick'][1:])}; the look {look:.0f} ms",
+        ),
+    ]  # fmt: skip
+
+
+def _until(is_so: Callable[[], bool], what: str) -> None:
+    until = time.monotonic() + PATIENCE_S
+    while not is_so():
+        if time.monotonic() > until:
+            raise TimeoutError(f"waited in vain until {what}")
+        time.sleep(0.2)
