@@ -40,6 +40,13 @@ def test_tasks_of_an_array_go_as_its_limit_says() -> None:
     assert made.handed == ("a", "a", "a")
 
 
+def test_no_more_are_handed_over_than_the_engines_queue_takes() -> None:
+    at = replace(elsewhere(FOUR, waiting("a", gpus=4, count=9, may_start=5), waiting("b", gpus=1)), room_for=3)
+    made = plan(at)
+    assert made.handed == ("a", "a", "a")
+    assert [made.waits[key].reason.code for key in "ab"] == ["crowded", "crowded"]
+
+
 def test_who_borrows_is_handed_over_only_if_nobody_waits_for_that_room() -> None:
     quotas = {"team:nlp": Quota(gpus=1, borrow=True)}
     borrower = waiting("a", gpus=2, team="nlp", is_preemptible=True)

@@ -17,6 +17,7 @@ class Inventory:
         self.nodes = tuple(nodes)
         self.queues = queues or {}
         self.others: tuple[OtherRun, ...] = ()  # those that did not come through Danlu
+        self.room_for = 1 << 62  # how many more runs the queue of the engine takes
         self.is_known = is_known
         self.stamp = 0  # another one after every change
 

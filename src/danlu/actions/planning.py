@@ -71,6 +71,7 @@ class Outlook:
             (*holding, *map(_other_holding, (one for one in standing.inventory.others if one.seats))),
             pending=tuple(one for one in given if isinstance(one, Waiting)) if standing.engine_places else (),
             engine_places=standing.engine_places,
+            room_for=standing.inventory.room_for,
             queues=standing.inventory.queues,
             quotas=quotas,
             use=_with(standing.tally.use(now), charges) if is_shared else {},

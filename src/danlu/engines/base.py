@@ -161,6 +161,10 @@ class HasQueues(Protocol):
         """As of the last look."""
         ...
 
+    def room_for(self) -> int:
+        """How many more runs its queue takes."""
+        ...
+
 
 @runtime_checkable
 class Reachable(Protocol):

@@ -31,6 +31,7 @@ BUSY_S = 2.0  # … when something is, and nothing happens
 SOON_S = 0.1  # … when something was just started or stopped; from there slower and slower
 BEAT_S = 0.25  # between glances at what runs have written down, which cost the controller nothing
 NODES_S = 15.0
+OUR_PART = 0.8
 OVERDUE = timedelta(seconds=30)
 _FOREIGN = Observation(
     RunState.ENDED,
@@ -107,6 +108,11 @@ class SlurmEngine:
             for one in self._look.partitions
             if one.is_up
         ]
+
+    def room_for(self) -> int:
+        """A controller that is full makes everybody's `sbatch` wait: a part of what it takes is left to others."""
+        ours = sum(record.end is None for record in self._runs.records.values())
+        return max(0, int(self._look.max_job_count * OUR_PART) - ours - len(self._look.others))
 
     def handle(self, run_id: RunId) -> Handle:
         check_run_id(run_id)

@@ -131,8 +131,11 @@ class Schedule:
         if engine.has_scheduler:
             nodes = await engine.inventory()
             others = await engine.others() if isinstance(engine, SeesOthers) else ()
-            queues = engine.queues() if isinstance(engine, HasQueues) else ()
-            self.outlook.standing.inventory.heard(nodes, self._queues_with(queues), others)
+            inventory = self.outlook.standing.inventory
+            queues: Sequence[Queue] = ()
+            if isinstance(engine, HasQueues):
+                queues, inventory.room_for = engine.queues(), engine.room_for()
+            inventory.heard(nodes, self._queues_with(queues), others)
 
     def _is_planned(self, now: datetime) -> bool:
         """Nothing has changed since the last plan but what it brought about itself."""

@@ -13,6 +13,7 @@ from danlu.scheduler.snapshot import Waiting
 from danlu.scheduler.wording import render_cards, render_cpus, render_list, render_memory, render_nodes
 
 ARRAY_LIMIT = Reason("array_limit", "as many tasks of this array run as its limit allows")
+CROWDED = Reason("crowded", "the cluster's own queue is as full as may be; it goes there when others have left it")
 CLOSED = Reason("closed", "the nodes that could run it take no new jobs at present")
 
 

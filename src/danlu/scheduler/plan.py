@@ -100,6 +100,10 @@ class Pass:
         want = self.fleet.want(waiting.ask, until, scope)
         most, hands_over = min(waiting.count, waiting.may_start), self._hands_over(stage)
         places_itself = self._snapshot.engine_places
+        if places_itself and len(self.handed) + most > self._snapshot.room_for:
+            most = self._snapshot.room_for - len(self.handed)
+            self.left.crowded.add(waiting.key)
+            self.left.entries[waiting.key] = waiting
         for begun in range(1, most + 1):
             seats = self._take(want, shape)
             if not seats and not hands_over:
@@ -121,7 +125,7 @@ class Pass:
             if admission is not None and (standing := admission.standing(waiting, until)) > stage:
                 self._set_aside(_rest(waiting, begun), until, standing)
                 return True
-        if most < waiting.count:
+        if most < waiting.count and waiting.key not in self.left.crowded:
             self.left.limited.add(waiting.key)
             self.left.entries[waiting.key] = waiting
         return True

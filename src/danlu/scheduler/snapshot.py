@@ -63,6 +63,7 @@ class Snapshot:
     shards_per_gpu: int = SHARDS_PER_GPU
     engine_places: bool = False
     pending: tuple[Waiting, ...] = ()  # handed over, and waiting in the engine's queue: they hold quota and no seat
+    room_for: int = 1 << 62  # how many more the engine's queue takes
 
 
 @dataclass(frozen=True, slots=True)

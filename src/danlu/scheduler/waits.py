@@ -6,7 +6,7 @@ from datetime import datetime
 from danlu.domain.job import Reason
 from danlu.scheduler.admission import Admission
 from danlu.scheduler.backfill import Book
-from danlu.scheduler.explain import ARRAY_LIMIT, Explainer
+from danlu.scheduler.explain import ARRAY_LIMIT, CROWDED, Explainer
 from danlu.scheduler.overdraft import whose_is_exceeded, why_over
 from danlu.scheduler.placement import Fleet
 from danlu.scheduler.snapshot import Wait, Waiting
@@ -20,6 +20,7 @@ class Left:
     def __init__(self) -> None:
         self.entries: dict[str, Waiting] = {}
         self.limited: set[str] = set()  # arrays of which as many run as may
+        self.crowded: set[str] = set()  # those for which the engine's own queue has no room
         self.over: set[str] = set()  # by their quota
         self.borrowing: set[str] = set()
         self.reclaiming: dict[str, int] = {}  # those that borrowed cards are given back for, and how many
@@ -65,6 +66,8 @@ class Waits(Mapping[str, Wait]):
             return Wait(waiting.blocked, place)
         if waiting.may_start <= 0 or key in left.limited:
             return Wait(ARRAY_LIMIT, place)
+        if key in left.crowded:
+            return Wait(CROWDED, place)
         if admission and key in left.over and not self._explainer.hopeless(waiting):
             return Wait(why_over(admission, waiting), place, admission.estimate(waiting))
         reason = _reclaiming(left.reclaiming[key]) if key in left.reclaiming else self._explainer.why(waiting)
