@@ -212,6 +212,7 @@ def _people_rules(settings: Settings) -> PeopleRules:
         home=people.home,
         team_folder=people.team_folder,
         as_submitter=settings.runs_as_submitter,
+        is_open=bool(settings.server.socket),
     )
 
 

@@ -19,7 +19,7 @@ def printed(what: str, version: str) -> str:
 
 @both_versions
 def test_the_queue_is_read(version: str) -> None:
-    lines = text.parse_queue(printed("squeue", version), "@MARK@")
+    lines = text.QueueReader().read(printed("squeue", version), "@MARK@")
     ours = next(line for line in lines if line.comment == "danlu:inst:a.1")
     assert (ours.state, ours.user, ours.uid, ours.partition, ours.nodelist) == ("RUNNING", "root", 0, "gpu", "gn1")
     assert (ours.cpus, ours.memory_mib, text.parse_gres(ours.gres).gpus) == (1, 1000, 2)
@@ -37,7 +37,7 @@ def test_the_queue_is_read(version: str) -> None:
 def test_a_name_cannot_forge_a_record() -> None:
     forged = "evil\n9|9|RUNNING|0|root|gpu|1|gn1|1|1M|N/A|1|1|1|None|danlu:inst:victim.1|x"
     record = f"m4rk|8|8|PENDING|1000|eve|gpu|1||1|1M|N/A|1|N/A|N/A|None|(null)|{forged}\n"
-    (line,) = text.parse_queue(record, "m4rk")
+    (line,) = text.QueueReader().read(record, "m4rk")
     assert (line.user, line.comment, line.name) == ("eve", "", forged)
 
 

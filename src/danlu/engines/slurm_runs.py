@@ -32,6 +32,7 @@ class Runs:
         self._submitted_at: dict[str, float] = {}  # looks that began before know nothing of it
         self._submitting: set[str] = set()
         self._blind: set[str] = set()  # nobody looked for so long that Slurm may have forgotten their ends
+        self._waiting: dict[str, QueueLine] = {}  # what Slurm said when they were last found to wait in its queue
         self._glanced = 0
 
     def load(self, records: Sequence[Record]) -> None:
@@ -58,6 +59,7 @@ class Runs:
     def submitting(self, record: Record) -> None:
         self.records[record.run_id] = record
         self._submitting.add(record.run_id)
+        self._waiting.pop(record.run_id, None)
         self.seen.pop(record.run_id, None)
         self._odd_since.pop(record.run_id, None)
 
@@ -81,7 +83,8 @@ class Runs:
     async def forget(self, run_ids: Collection[str]) -> None:
         over = [run_id for run_id in run_ids if (record := self.records.get(run_id)) and record.end]
         for run_id in over:
-            del self.records[run_id]
+            if (number := self.records.pop(run_id).number) is not None:
+                self._look.bury(number, run_id)
             self.seen.pop(run_id, None)
         await asyncio.to_thread(self._folders.forget, over)
 
@@ -104,7 +107,13 @@ class Runs:
 
     async def settle(self) -> bool:
         """After a look. True if something is new."""
-        active = [record for record in self.records.values() if self._is_open(record)]
+        ours, waiting = self._look.ours, self._waiting
+        active = [
+            record
+            for run_id, record in self.records.items()
+            # Of those that wait, nearly all wait as before: they are the same line, and are not thought of again.
+            if (run_id not in waiting or ours.get(run_id) != [waiting[run_id]]) and self._is_open(record)
+        ]
         await self._read([record for record in active if self._may_have_written(record)])
         await self._ask_accounting(active)
         changed = await self._judge_all(active)
@@ -186,6 +195,11 @@ class Runs:
                 continue
             if seen.state is not RunState.UNKNOWN:
                 self._odd_since.pop(record.run_id, None)
+            lines = self._look.ours.get(record.run_id, ())
+            if seen.state is RunState.PENDING and len(lines) == 1 and lines[0].is_waiting:
+                self._waiting[record.run_id] = lines[0]
+            else:
+                self._waiting.pop(record.run_id, None)
             if seen == self.seen.get(record.run_id):
                 continue
             changed = True

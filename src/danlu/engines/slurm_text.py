@@ -10,6 +10,7 @@ from danlu.domain.resources import SHARDS_PER_GPU, Gpu, Node, Seat
 # Names and comments are the last two, and may hold anything.
 QUEUE_FORMAT = "%i|%A|%T|%U|%u|%P|%D|%N|%C|%m|%b|%V|%S|%e|%r|%k|%j"
 ACCOUNTING_FORMAT = "JobIDRaw,State,ExitCode,Start,End,User,JobName"
+ASSOCIATION_FORMAT = "account,user,partition"
 # States that are over. Everything that is neither pending nor one of these holds its place.
 OVER = frozenset(
     {
@@ -78,6 +79,8 @@ class NodeFacts:
     used: Cards
     version: str = ""
     why: str = ""  # what the administrator or Slurm wrote about a closed one
+    cpus_used: int = 0
+    memory_used_mib: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,14 +106,34 @@ class PastJob:
     name: str
 
 
-def parse_queue(text: str, mark: str) -> list[QueueLine]:
-    """`mark` begins every record, and nobody could know it before: a name with a line break in it forges nothing."""
-    found = []
-    for record in ("\n" + text).split(f"\n{mark}|")[1:]:
-        parts = record.removesuffix("\n").split("|", 16)
-        if len(parts) == 17:
-            found.append(_queue_line(parts))
-    return found
+@dataclass(frozen=True, slots=True)
+class Association:
+    """Somebody who may use an account; with a partition, only there."""
+
+    account: str
+    user: str
+    partition: str = ""
+
+
+class QueueReader:
+    """Reads one list after the other. A job of which the same is said as before is the same line, and costs nothing."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, QueueLine] = {}
+
+    def read(self, text: str, mark: str) -> list[QueueLine]:
+        """`mark` begins every record, and nobody could know it before: a line break in a name forges nothing."""
+        known, found = self._known, {}
+        for record in ("\n" + text).removesuffix("\n").split(f"\n{mark}|")[1:]:
+            line = known.get(record)
+            if line is None:
+                parts = record.split("|", 16)
+                if len(parts) != 17:
+                    continue
+                line = _queue_line(parts)
+            found[record] = line
+        self._known = found
+        return list(found.values())
 
 
 def _queue_line(parts: list[str]) -> QueueLine:
@@ -155,7 +178,7 @@ def _seats(line: "re.Match[str]") -> Iterator[Seat]:
     for node in parse_hostlist(line[1]):
         yield Seat(
             node=node,
-            cpus=len(_numbers(line[2])),
+            cpus=len(parse_numbers(line[2])),
             memory_mib=int(line[3]),
             gpus=cards.indices if not cards.shards else (),
             shared_gpu=shared if cards.shards else None,
@@ -180,7 +203,7 @@ def parse_gres(text: str) -> Cards:
         model = type_ or model
         if kind == "gpu":
             gpus += int(count or 1)
-            indices += _numbers((where or "").partition("IDX:")[2])
+            indices += parse_numbers((where or "").partition("IDX:")[2])
             continue
         shards += int(count or 1)
         if where and re.match(r"\d+/", where):
@@ -188,7 +211,7 @@ def parse_gres(text: str) -> Cards:
             shards_of |= {at: number for at, number in enumerate(taken) if number}
             shared += [at for at, number in enumerate(taken) if number]
         else:
-            shared += _numbers((where or "").partition("IDX:")[2])
+            shared += parse_numbers((where or "").partition("IDX:")[2])
     return Cards(gpus, model, tuple(indices), shards, shards_of, tuple(shared))
 
 
@@ -212,7 +235,16 @@ def _node(line: str) -> NodeFacts:
         accepts_jobs=not (_CLOSED & set(words)) and not star,
     )
     partitions = tuple(name for name in facts.get("Partitions", "").split(",") if name)
-    return NodeFacts(node, partitions, facts.get("State", ""), used, facts.get("Version", ""), why[1] if why else "")
+    return NodeFacts(
+        node,
+        partitions,
+        facts.get("State", ""),
+        used,
+        facts.get("Version", ""),
+        why[1] if why else "",
+        cpus_used=_whole(facts.get("CPUAlloc", "0")),
+        memory_used_mib=_whole(facts.get("AllocMem", "0")),
+    )
 
 
 def parse_partitions(text: str) -> list[Partition]:
@@ -259,6 +291,12 @@ def parse_accounting(text: str) -> list[PastJob]:
                 )
             )
     return found
+
+
+def parse_associations(text: str) -> frozenset[Association]:
+    """`sacctmgr -nP show assoc format=ASSOCIATION_FORMAT`; accounts themselves are left out."""
+    rows = (line.split("|") for line in text.splitlines())
+    return frozenset(Association(*row) for row in rows if len(row) == 3 and row[1])
 
 
 def _exit_code(code: "re.Match[str]") -> int:
@@ -313,7 +351,7 @@ def _facts(line: str) -> dict[str, str]:
     return dict(re.findall(r"(?:^| )([A-Za-z/:]+)=(\S*)", line))
 
 
-def _numbers(text: str) -> list[int]:
+def parse_numbers(text: str) -> list[int]:
     """`0-2,5` -> 0 1 2 5."""
     found: list[int] = []
     for span in text.split(","):

@@ -51,6 +51,7 @@ class Schedule:
         self.trouble: DanluError | None = None  # why nothing moves, for who asks
         # What there was when the last plan had been carried out.
         self._planned: tuple[int, tuple[int, int]] | None = None
+        self._settled: Mapping[Handle, Observation] = {}  # what was seen at the last tick that came to its end
         self._planned_at = datetime.min.replace(tzinfo=UTC)
 
     async def run(self) -> None:
@@ -91,13 +92,12 @@ class Schedule:
         held = list(live.holding())
         seen = await teller.engine.observe([Handle(job.handle) for job in held if job.handle])
         found = settle_all(
-            held,
+            self._news(held, seen),
             seen,
             now=now,
             shards_per_gpu=standing.shards_per_gpu,
             charges_all=bool(standing.roster.persons),  # on one's own machine only cards are counted
         )
-        self.outlook.estimates = _estimates(held, seen) if standing.engine_places else {}
         over = {job.id: job for job in found.jobs if not job.state.is_given}
         # Who goes back to the queue keeps its place there: nobody starts before it is in it.
         is_any_back = any(job.state is JobState.QUEUED for job in over.values())
@@ -118,12 +118,31 @@ class Schedule:
             await teller.start(launches)
         if not is_any_back:
             self._planned = (planned[0] + len(changes), planned[1])
-        unstarted = [job for job in held if job.id not in over and _is_unstarted(job, seen)]
+        unstarted: list[Job] = []
+        if live.counts()[JobState.STARTING]:
+            unstarted = [job for job in held if job.id not in over and _is_unstarted(job, seen)]
         await teller.start(await teller.launches(unstarted))
         teller.start_snapshots([*starting, *unstarted])
         await teller.forget([Handle(job.handle) for job in held if job.id in over and job.handle])
         await teller.stop_the_asked()
         await release_dependents(self.book, now)
+        self._settled = seen
+
+    def _news(self, held: Sequence[Job], seen: Mapping[Handle, Observation]) -> Sequence[Job]:
+        """The jobs of whose runs something else is said than at the last tick. In the queue of a cluster may be
+        thousands that wait as they did."""
+        if not self.outlook.standing.engine_places:
+            return held
+        before = self._settled
+        news = [
+            job
+            for job in held
+            if (found := seen.get(handle := Handle(job.handle or ""))) is not before.get(handle)
+            or (found is not None and found.state is RunState.UNKNOWN)
+        ]
+        if news or len(seen) != len(before):
+            self.outlook.estimates = _estimates(held, seen)
+        return news
 
     async def _look_around(self) -> None:
         """What there is to run on, where that changes by itself."""
