@@ -42,7 +42,7 @@ def measure(quick: bool) -> list[Figure]:
     try:
         with Home() as home:
             config = home.folder / "slurm.toml"
-            config.write_text('[engine]\nkind = "slurm"\n')
+            config.write_text(f'[engine]\nkind = "slurm"\n[policy]\nwaiting_there = {queued + 1000}\n')
             home.environ |= cluster.environment
             home.up("--config", str(config))
             with Wire(home.socket) as wire:

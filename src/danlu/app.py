@@ -134,10 +134,17 @@ async def rooms(settings: Settings, place: boot.Place, store: SqlStore, stopping
             as_submitter=settings.runs_as_submitter,
             shards_per_gpu=engine_settings.shards_per_gpu,
             grace=settings.grace,
+            boosted=lambda: roster.boosted(datetime.now(UTC)),
         )
         tally = await _tally(store, settings.half_life, datetime.now(UTC))
         standing = Standing(
-            roster, tally, inventory, engine_settings.shards_per_gpu, settings.grace, engine.has_scheduler
+            roster,
+            tally,
+            inventory,
+            engine_settings.shards_per_gpu,
+            settings.grace,
+            engine.has_scheduler,
+            settings.policy.waiting_there,
         )
         teller = Teller(book, engine, launcher, settings.grace)
         schedule = Schedule(book, teller, Outlook(standing), partial(queues_with, settings.queues))

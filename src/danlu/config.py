@@ -79,6 +79,7 @@ class OidcSettings:
 @dataclass(frozen=True, slots=True)
 class PolicySettings:
     half_life: str = "7d"
+    waiting_there: int = 100  # jobs of one person in the cluster's own queue
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,6 +205,8 @@ def _refuse_nonsense(settings: Settings) -> None:
     if bool(settings.server.tls_cert) != bool(settings.server.tls_key):
         raise Invalid("TLS needs both server.tls_cert and server.tls_key", "set both, or neither")
     people, oidc = settings.people, settings.oidc
+    if settings.policy.waiting_there < 1:
+        raise Invalid("`policy.waiting_there` must be 1 or more, not 0")
     if people.login_days < 1:
         raise Invalid("`people.login_days` must be 1 or more, not 0")
     parse_quota(people.default_quota.split())

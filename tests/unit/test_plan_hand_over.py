@@ -47,6 +47,14 @@ def test_no_more_are_handed_over_than_the_engines_queue_takes() -> None:
     assert [made.waits[key].reason.code for key in "ab"] == ["crowded", "crowded"]
 
 
+def test_who_sends_thousands_is_not_before_all_others() -> None:
+    given = (waiting("p", gpus=4, user="li"),)
+    parts = (waiting("a", gpus=4, count=900, user="li"), waiting("b", gpus=4, user="wang"))
+    made = plan(replace(elsewhere(FOUR, *parts, pending=given), waiting_there=3))
+    assert sorted(made.handed) == ["a", "a", "b"]
+    assert made.waits["a"].reason.code == "crowded"
+
+
 def test_who_borrows_is_handed_over_only_if_nobody_waits_for_that_room() -> None:
     quotas = {"team:nlp": Quota(gpus=1, borrow=True)}
     borrower = waiting("a", gpus=2, team="nlp", is_preemptible=True)

@@ -36,7 +36,7 @@ def test_an_ask_becomes_options() -> None:
         "--account=vision", "--job-name=echo", "--output=/shared/50%%/log",
     } <= set(found)  # fmt: skip
     assert "--gres=shard:16" in options(ask=Ask(shards=16))
-    assert "--nice=4000" in options(priority=1)
+    assert "--nice=40000" in options(priority=1)
     assert not [option for option in options(priority=9) if "nice" in option]
 
 

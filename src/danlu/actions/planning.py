@@ -1,15 +1,17 @@
 """The active jobs, and the rules they are under, as `plan()` wants to see them."""
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from itertools import chain
 
+from danlu.actions.fill import unknown_seats
 from danlu.actions.inventory import Inventory
 from danlu.domain.job import Job, JobSpec, Reason
 from danlu.domain.ledger import Charge
 from danlu.domain.quota import team_key, user_key
-from danlu.domain.resources import SHARDS_PER_GPU
+from danlu.domain.resources import SHARDS_PER_GPU, Seat
 from danlu.engines.base import OtherRun
 from danlu.scheduler.snapshot import Holding, Plan, Snapshot, Waiting
 from danlu.store.live import Group, Live
@@ -27,6 +29,7 @@ class Standing:
     shards_per_gpu: int = SHARDS_PER_GPU
     grace: timedelta = timedelta(seconds=30)
     engine_places: bool = False  # the engine has a queue of its own and chooses the seats
+    waiting_there: int = 1 << 62  # how many jobs of one person may wait in that queue
 
 
 class Outlook:
@@ -68,10 +71,11 @@ class Outlook:
             now,
             standing.inventory.nodes,
             self._entries(live, Counter(job.array_id for job in ended if job.array_id)),
-            (*holding, *map(_other_holding, (one for one in standing.inventory.others if one.seats))),
+            (*holding, *_of_others(standing.inventory, holding)),
             pending=tuple(one for one in given if isinstance(one, Waiting)) if standing.engine_places else (),
             engine_places=standing.engine_places,
             room_for=standing.inventory.room_for,
+            waiting_there=standing.waiting_there,
             queues=standing.inventory.queues,
             quotas=quotas,
             use=_with(standing.tally.use(now), charges) if is_shared else {},
@@ -176,10 +180,24 @@ def holding_of(job: Job, now: datetime, grace: timedelta = timedelta(0)) -> Hold
     )
 
 
+def _of_others(inventory: Inventory, ours: Sequence[Holding]) -> Iterator[Holding]:
+    """Runs beside Danlu take their place, and count against the quotas of their owners. So do cards that are taken
+    though nobody knows yet who has them."""
+    seated = [one for one in inventory.others if one.seats]
+    yield from map(_other_holding, seated)
+    if not inventory.now:
+        return
+    seats: dict[str, list[Seat]] = {}
+    for seat in chain.from_iterable([*((held.seat, *held.more) for held in ours), *(one.seats for one in seated)]):
+        seats.setdefault(seat.node, []).append(seat)
+    for name, now in inventory.now.items():
+        for seat in unknown_seats(name, seats.get(name, ()), now):
+            yield Holding(f"{name}:{seat.gpus or seat.shared_gpu}", seat, None)
+
+
 def _other_holding(other: OtherRun) -> Holding:
-    """Somebody's run beside Danlu. It takes its place, and counts against the quota of its owner."""
     return Holding(
-        other.handle,
+        other.id,
         other.seats[0],
         other.ends_at,
         more=other.seats[1:],

@@ -1,7 +1,7 @@
 """The seam between Danlu and what really runs the jobs."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import NewType, Protocol, runtime_checkable
@@ -36,6 +36,7 @@ class Launch:
     queue: str = ""
     team: str = ""
     priority: int = DEFAULT_PRIORITY
+    is_boosted: bool = False  # before all others of its priority
 
 
 class RunState(StrEnum):
@@ -71,6 +72,7 @@ class Observation:
 class OtherRun:
     """A run that did not come through Danlu: it is shown, counted, and can be stopped; nothing else is done to it."""
 
+    id: str  # what people call it, with the engine's name before it: `slurm:17`, a task of an array `slurm:17_3`
     handle: Handle
     user: str
     name: str
@@ -80,8 +82,22 @@ class OtherRun:
     seats: tuple[Seat, ...] = ()
     submitted_at: datetime | None = None
     started_at: datetime | None = None
-    ends_at: datetime | None = None
+    ends_at: datetime | None = None  # at the latest; of one that is over, when it was
     reason: Reason | None = None
+    estimated_at: datetime | None = None  # when it may start, if the engine knows
+    tasks: int = 1  # of an array that wait together
+
+
+@dataclass(frozen=True, slots=True)
+class NodeNow:
+    """A node at this moment, in the engine's own words: what is taken of it, by whomever."""
+
+    state: str = ""
+    why: str = ""  # what somebody wrote about a node that takes no jobs
+    cpus: int = 0
+    memory_mib: int = 0
+    gpus: tuple[int, ...] = ()  # whole cards
+    shards: Mapping[int, int] = field(default_factory=dict)  # of each card that is shared: so many at least
 
 
 class Engine(Protocol):
@@ -149,7 +165,16 @@ class SeesOthers(Protocol):
     """Optional: engines that others use beside Danlu."""
 
     async def others(self) -> Sequence[OtherRun]:
-        """As of the last look; asking costs the engine nothing."""
+        """As of the last look; asking costs the engine nothing. Those that are over are told for a while."""
+        ...
+
+
+@runtime_checkable
+class KnowsNodes(Protocol):
+    """Optional: engines that know better than the seats of runs what is taken of a node."""
+
+    def nodes_now(self) -> Mapping[str, NodeNow]:
+        """As of the last look, by the names of nodes."""
         ...
 
 

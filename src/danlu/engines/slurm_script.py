@@ -4,6 +4,7 @@ The files, read and written by the run's own user on its node:
 
     script   the batch script: begins the run once, watches its time, ends it as told, writes how it ended
     inside   starts one command in the run's folder and environment; shells use it too
+    rank     on several nodes, what starts `inside` on each of them (see slurm_ranks)
     env      the environment, which no other user may read
     began    token, restart, node, start: made exclusively, so a second copy of the run ends without a deed
     stop     how the run is to be ended, written by the server before it rings the script
@@ -15,6 +16,7 @@ import shlex
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 
 from danlu.domain.job import DEFAULT_PRIORITY
 from danlu.domain.resources import model_fits
@@ -25,8 +27,7 @@ from danlu.engines.base import Ending, Launch
 ALREADY_BEGUN = 98
 NO_FOLDER = 97
 BELL = "URG"  # to the script alone: "read `stop`"; one that comes before bash listens does no harm
-NICE_PER_STEP = 1000
-MAX_NICE_STEPS = 4
+NICE_PER_STEP = 10_000  # where Slurm keeps the order of arrival: so many jobs further back
 _LONGEST_NAME = 100
 # Slurm says which cards are the run's; what it says of itself is not overruled either.
 _SLURMS_OWN = re.compile(r"SLURM|SBATCH_|SRUN_|SALLOC_|PMI_|PMIX_")
@@ -68,6 +69,7 @@ class Habits:
     longest: Mapping[str, timedelta | None] | None = None  # of each partition
     default_partition: str = ""
     may_go_first: bool = False
+    reaches_all: bool = True  # a signal of Slurm's reaches every process of a run, not only the one that Slurm started
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,12 +91,14 @@ class Ended:
     ended_at: datetime | None
     text: str
     by_slurm: bool = False  # Slurm told it to end: its own word on the end counts
+    note: str = ""  # what its owner should know of it
 
 
 def render_comment(instance: str, run_id: str) -> str:
     return f"danlu:{instance}:{run_id}"
 
 
+@lru_cache(maxsize=1 << 15)
 def parse_comment(comment: str) -> tuple[str, str] | None:
     """The installation and the run that a job's comment names."""
     match = re.fullmatch(r"danlu:([0-9a-z]+):([\w.\-]+)", comment)
@@ -131,9 +135,16 @@ def render_options(launch: Launch, comment: str, log: str, habits: Habits) -> li
     if launch.time_limit:
         longest = (habits.longest or {}).get(launch.queue or habits.default_partition)
         options.append(f"--time={limit_minutes(launch.time_limit, launch.grace, longest)}")
-    if launch.priority < DEFAULT_PRIORITY:
-        options.append(f"--nice={min(DEFAULT_PRIORITY - launch.priority, MAX_NICE_STEPS) * NICE_PER_STEP}")
+    if (nice := nice_of(launch)) > 0:
+        options.append(f"--nice={nice}")
     return options
+
+
+def nice_of(launch: Launch) -> int:
+    """How far back in the queue of Slurm. Less than nothing is a place before others: only who administers Slurm may
+    give it, and not by an option of `sbatch`."""
+    boost = NICE_PER_STEP // 2 if launch.is_boosted else 0
+    return (DEFAULT_PRIORITY - launch.priority) * NICE_PER_STEP - boost
 
 
 def limit_minutes(limit: timedelta, grace: timedelta, longest: timedelta | None) -> int:
@@ -199,6 +210,7 @@ def parse_ended(text: str) -> Ended | None:
         ended_at=_moment(facts.get("ended", "")),
         text=facts.get("text", "")[:500],
         by_slurm=bool(facts.get("slurm")),
+        note=facts.get("note", "")[:500],
     )
 
 

@@ -6,15 +6,17 @@ import logging
 import secrets
 import time
 from collections.abc import Callable
+from dataclasses import replace
 
 from danlu.domain.job import Reason
 from danlu.engines.base import Ending, Launch, Observation, RunState
+from danlu.engines.slurm_accounts import Accounts, Choice, Payer, how_to_add
 from danlu.engines.slurm_batch import render_script
-from danlu.engines.slurm_commands import Commands, Person, is_trouble
+from danlu.engines.slurm_commands import Answer, Commands, Person, is_trouble
 from danlu.engines.slurm_folders import Folders, Record
 from danlu.engines.slurm_look import Look
 from danlu.engines.slurm_runs import Runs
-from danlu.engines.slurm_script import render_comment, render_options
+from danlu.engines.slurm_script import nice_of, render_comment, render_options
 from danlu.engines.slurm_words import explain_refusal, last_words
 from danlu.errors import EngineDown
 
@@ -25,12 +27,19 @@ SUBMITS_AT_ONCE = 4
 
 class Starts:
     def __init__(
-        self, commands: Commands, folders: Folders, look: Look, runs: Runs, on_done: Callable[[], None]
+        self,
+        commands: Commands,
+        folders: Folders,
+        look: Look,
+        runs: Runs,
+        accounts: Accounts,
+        on_done: Callable[[], None],
     ) -> None:
         self._commands = commands
         self._folders = folders
         self._look = look
         self._runs = runs
+        self._accounts = accounts
         self._on_done = on_done
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._slots = asyncio.Semaphore(SUBMITS_AT_ONCE)
@@ -76,30 +85,64 @@ class Starts:
         token = secrets.token_hex(8)
         record.tokens.append(token)
         record.uid, record.number = person.uid, None
+        payer = self._payer(launch, person)
+        choice = await self._accounts.choose(payer) if payer else Choice()
+        _note(record, choice)
         try:
             await asyncio.to_thread(self._folders.prepare, launch, record, person)
         except OSError as error:
             text = f"its folder could not be made ready: {error.strerror} ({error.filename})"
             await self._refused(launch, Reason("not_started", text))
             return
-        folder = self._folders.folder(launch.run_id)
-        comment = render_comment(self._folders.instance, launch.run_id)
-        options = render_options(launch, comment, f"{folder}/log", self._look.habits())
-        script = render_script(launch, folder, token)
-        answer = await self._commands.run(("sbatch", *options), person=person, stdin=script)
-        if is_trouble(answer):
-            raise EngineDown(f"Slurm does not answer: {last_words(answer.said)}")
+        answer = await self._sbatch(launch, person, token, choice)
+        if payer and _is_about_accounts(answer) and (other := await self._accounts.instead_of(choice, payer)):
+            _note(record, other)
+            answer = await self._sbatch(launch, person, token, other)
         if answer.code:
-            await self._refused(launch, explain_refusal(answer.said))
+            why = explain_refusal(answer.said)
+            if payer and _is_about_accounts(answer):
+                why = Reason(why.code, f"{why.text}: {how_to_add(payer)}")
+            await self._refused(launch, why)
             return
         with contextlib.suppress(ValueError):
             record.number = int(answer.out.strip().partition(";")[0])
+        if record.number is not None and (nice := nice_of(launch)) < 0:
+            done = await self._commands.run(("scontrol", "update", f"JobId={record.number}", f"Nice={nice}"))
+            if done.code:
+                record.notes.append(f"it has no place before others in the queue: {last_words(done.said)}")
         self._runs.taken(record)
         await asyncio.to_thread(self._folders.write, record)
+
+    def _payer(self, launch: Launch, person: Person) -> Payer | None:
+        """None where Slurm keeps no books."""
+        habits = self._look.habits()
+        if not habits.has_accounts:
+            return None
+        return Payer(self._look.cluster, person.name, launch.team, launch.queue or habits.default_partition)
+
+    async def _sbatch(self, launch: Launch, person: Person, token: str, account: Choice) -> Answer:
+        folder = self._folders.folder(launch.run_id)
+        comment = render_comment(self._folders.instance, launch.run_id)
+        habits = self._look.habits()
+        options = render_options(replace(launch, team=account.name), comment, f"{folder}/log", habits)
+        script = render_script(launch, folder, token, reaches_all=habits.reaches_all)
+        answer = await self._commands.run(("sbatch", *options), person=person, stdin=script)
+        if is_trouble(answer):
+            raise EngineDown(f"Slurm does not answer: {last_words(answer.said)}")
+        return answer
 
     async def _refused(self, launch: Launch, why: Reason) -> None:
         end = Observation(RunState.ENDED, ending=Ending.NOT_STARTED, reason=why)
         await self._runs.end(self._runs.records[launch.run_id], end)
+
+
+def _note(record: Record, choice: Choice) -> None:
+    if choice.note and choice.note not in record.notes:
+        record.notes.append(choice.note)
+
+
+def _is_about_accounts(answer: Answer) -> bool:
+    return answer.code != 0 and explain_refusal(answer.said).code == "slurm_account"
 
 
 def _record(launch: Launch) -> Record:

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import os
 import pwd
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from datetime import timedelta
 
 from danlu.domain.job import Job
@@ -20,13 +20,22 @@ class Launcher:
     """Reads the submitter's environment, lays out the snapshot, and says where the log goes."""
 
     def __init__(
-        self, book: Book, files_dir: str, *, as_submitter: bool, shards_per_gpu: int, grace: timedelta
+        self,
+        book: Book,
+        files_dir: str,
+        *,
+        as_submitter: bool,
+        shards_per_gpu: int,
+        grace: timedelta,
+        boosted: Callable[[], Collection[str]] = tuple,
     ) -> None:
+        """`boosted`: whose jobs go before all others of their priority at present."""
         self.book = book
         self.files_dir = files_dir
         self.as_submitter = as_submitter
         self.shards_per_gpu = shards_per_gpu
         self.grace = grace
+        self._boosted = boosted
         self._environs: dict[str, Mapping[str, str]] = {}
         try:
             self._own_login = _login_variables(pwd.getpwuid(os.getuid()))
@@ -64,6 +73,7 @@ class Launcher:
             queue=spec.queue,
             team=spec.team,
             priority=spec.priority,
+            is_boosted=job.user in self._boosted(),
         )
 
     async def _environ(self, environ_id: str) -> Mapping[str, str]:

@@ -13,7 +13,9 @@ from danlu.scheduler.snapshot import Waiting
 from danlu.scheduler.wording import render_cards, render_cpus, render_list, render_memory, render_nodes
 
 ARRAY_LIMIT = Reason("array_limit", "as many tasks of this array run as its limit allows")
-CROWDED = Reason("crowded", "the cluster's own queue is as full as may be; it goes there when others have left it")
+CROWDED = Reason(
+    "crowded", "as many as may already wait in the cluster's own queue; it goes there when some have left it"
+)
 CLOSED = Reason("closed", "the nodes that could run it take no new jobs at present")
 
 

@@ -1,5 +1,6 @@
 """What should run next."""
 
+from collections import Counter
 from dataclasses import replace
 from functools import cached_property
 
@@ -52,6 +53,7 @@ class Pass:
         self.admission = Admission(snapshot, self.book.start_of) if snapshot.quotas else None
         self.starts: list[Start] = []
         self.handed: list[str] = []
+        self._there = Counter(entry.user for entry in snapshot.pending)  # how many of each wait in the engine's queue
         self.left = Left()
         self.borrowers: list[Waiting] = []
         self._snapshot = snapshot
@@ -100,8 +102,8 @@ class Pass:
         want = self.fleet.want(waiting.ask, until, scope)
         most, hands_over = min(waiting.count, waiting.may_start), self._hands_over(stage)
         places_itself = self._snapshot.engine_places
-        if places_itself and len(self.handed) + most > self._snapshot.room_for:
-            most = self._snapshot.room_for - len(self.handed)
+        if places_itself and most > (room := self._room_there(waiting)):
+            most = room
             self.left.crowded.add(waiting.key)
             self.left.entries[waiting.key] = waiting
         for begun in range(1, most + 1):
@@ -114,6 +116,7 @@ class Pass:
                 self._foresee(waiting, until)
             if places_itself:
                 self.handed.append(waiting.key)
+                self._there[waiting.user] += 1
             is_alone = turns.charge(waiting)
             if admission is not None:
                 admission.take(waiting, until)
@@ -135,6 +138,12 @@ class Pass:
     def _hands_over(self, stage: Standing) -> bool:
         """Does the engine get those of this stage even if there is no room? Its own queue is the place to wait."""
         return self._snapshot.engine_places and stage is ENTITLED
+
+    def _room_there(self, waiting: Waiting) -> int:
+        """How many of an entry the engine's queue takes now. It keeps the order of arrival: who sends it thousands
+        would be before all others, whose turn comes here."""
+        snapshot = self._snapshot
+        return max(0, min(snapshot.room_for - len(self.handed), snapshot.waiting_there - self._there[waiting.user]))
 
     def think_of_pending(self) -> None:
         """Those that wait in the engine's queue come first: what they will take is not lent, and what was lent is
