@@ -13,6 +13,7 @@ from danlu.domain.queue import Queue
 from danlu.domain.resources import Node
 from danlu.domain.written import Notice
 from danlu.engines.base import Ending, Handle, Launch, Observation, OtherRun, RunState, Stream
+from danlu.engines.slurm_accounts import Accounts
 from danlu.engines.slurm_commands import Commands, Person
 from danlu.engines.slurm_folders import Folders, Record, check_run_id
 from danlu.engines.slurm_judge import UNKNOWN
@@ -41,17 +42,27 @@ _FOREIGN = Observation(
 
 
 class SlurmEngine:
-    """Engine, Reachable and SeesOthers. `shared_dir` is a folder that all nodes see under the same name."""
+    """Engine, Reachable and SeesOthers. `shared_dir` is a folder that all nodes see under the same name;
+    `makes_accounts`: accounts of teams that are missing in Slurm's books are added to them."""
 
     name = "slurm"
     has_scheduler = True
 
-    def __init__(self, shared_dir: str, *, commands_path: str = "", conf: str = "", idle_s: float = IDLE_S) -> None:
+    def __init__(
+        self,
+        shared_dir: str,
+        *,
+        commands_path: str = "",
+        conf: str = "",
+        makes_accounts: bool = False,
+        idle_s: float = IDLE_S,
+    ) -> None:
         self._commands = Commands(path=commands_path, conf=conf)
         self._folders = Folders(shared_dir)
         self._look = Look(self._commands)
         self._runs = Runs(self._folders, self._look)
-        self._starts = Starts(self._commands, self._folders, self._look, self._runs, self._woken)
+        accounts = Accounts(self._commands, may_make=makes_accounts)
+        self._starts = Starts(self._commands, self._folders, self._look, self._runs, accounts, self._woken)
         self._idle_s = idle_s
         self._on_change: Callable[[], None] = lambda: None
         self._down = "it was not asked yet"

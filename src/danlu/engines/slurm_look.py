@@ -114,6 +114,10 @@ class Look:
         return {past.number: past for past in parse_accounting(said)}
 
     @property
+    def cluster(self) -> str:
+        return self.config.get("ClusterName", "")
+
+    @property
     def has_accounting(self) -> bool:
         return self.config.get("AccountingStorageType", "").endswith("slurmdbd")
 
