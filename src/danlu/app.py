@@ -161,7 +161,7 @@ async def rooms(settings: Settings, place: boot.Place, store: SqlStore, stopping
                 inventory,
                 settings.default_time,
                 place.pretends,
-                looks_at_folders=not settings.runs_as_submitter,
+                looks_at_folders=not settings.runs_as_submitter or place.is_for_one,
             ),
             roster=roster,
             office=office,

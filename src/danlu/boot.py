@@ -46,6 +46,11 @@ class Place:
         """Where logs, snapshots and the folders that they run in are."""
         return self.shared_dir or self.state_dir
 
+    @property
+    def is_for_one(self) -> bool:
+        """Nobody else can reach it."""
+        return bool(self.home) and not (self.shared_socket or self.listen)
+
     def addresses(self, *, tls: bool) -> tuple[str, ...]:
         unix = [f"unix://{path}" for path in (self.own_socket, self.shared_socket) if path]
         return (*unix, f"http{'s' if tls else ''}://{self.listen}") if self.listen else tuple(unix)

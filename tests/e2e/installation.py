@@ -20,6 +20,7 @@ from danlu.errors import DanluError
 
 DANLU = Path(sys.executable).with_name("danlu")
 PATIENCE_S = 60.0
+WAITING = ("QUEUED", "PENDING")  # at Danlu, or in the queue of the cluster below it
 
 
 def eventually(is_so: Callable[[], object], what: str, *, within: float = PATIENCE_S) -> Any:

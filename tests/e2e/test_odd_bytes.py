@@ -110,8 +110,10 @@ def test_a_folder_that_goes_away_while_the_job_waits(here: Installation, setting
     shutil.rmtree(folder)
     (here.work / "door").touch()
     ended = here.ended(gone)
-    assert (ended["state"], ended["reason"]["text"]) == ("FAILED", f"the working folder does not exist: {folder}")
-    assert f"the working folder does not exist: {folder}" in here.danlu("logs", gone).text
+    for told in (ended["reason"]["text"], here.danlu("logs", gone).text):
+        assert "the working folder does not exist" in told
+        assert str(folder) in told
+    assert ended["state"] == "FAILED"
     assert here.ended(other)["state"] == "SUCCEEDED"
     assert here.ended(first)["state"] == "SUCCEEDED"
 

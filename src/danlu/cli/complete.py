@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 
 SHELLS = ("bash", "zsh", "fish")
 STATES = (
-    "QUEUED", "STARTING", "RUNNING", "SUCCEEDED", "FAILED", "CANCELLED", "TIMED_OUT", "LOST", "active", "ended",
+    "QUEUED", "STARTING", "PENDING", "RUNNING", "SUCCEEDED", "FAILED", "CANCELLED", "TIMED_OUT", "LOST",
+    "active", "ended",
 )  # fmt: skip
 ROLES = ("member", "admin")
 ANSWER_WITHIN_S = 1.0

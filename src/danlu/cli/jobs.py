@@ -76,20 +76,32 @@ def ps(values: Values) -> int:
         page = _gathered(client, filters, values["state"], values["before"] or "", limit)
     else:
         page = _recent(client, filters, PS_LIMIT if limit is None else limit)
+    if values["all"]:
+        from danlu.cli.others import listed
+
+        page["others"] = listed(client, values)
     if values["json"]:
         render.as_json(page)
         return 0
-    if not page["items"]:
-        if render.is_terminal(2):
-            render.say("no jobs", "dim")
-        return 0
-    from danlu.cli.views import render_jobs
-
-    with_user = filters["user"] != "me"
-    render.out(render_jobs(page["items"], time(), render.width(), render.painted, with_user=with_user))
+    _print_jobs(page, with_user=filters["user"] != "me")
     if page["next"] and render.is_terminal(2):
         render.say(f"older ones: `danlu ps --before {page['next']}`, or all with `-a`", "dim")
     return 0
+
+
+def _print_jobs(page: dict[str, Any], *, with_user: bool) -> None:
+    from danlu.cli.views import render_jobs
+
+    jobs, others = page["items"], page.get("others")
+    if jobs:
+        render.out(render_jobs(jobs, time(), render.width(), render.painted, with_user=with_user))
+    if others:
+        from danlu.cli.others import render_others
+
+        title = f"{'' if not jobs else chr(10)}not through Danlu:"
+        render.out(f"{title}\n{render_others(others, time(), render.width(), render.painted)}")
+    if not jobs and not others and render.is_terminal(2):
+        render.say("no jobs", "dim")
 
 
 def _recent(client: Client, filters: dict[str, Any], limit: int) -> dict[str, Any]:
@@ -123,7 +135,12 @@ def _gathered(
 
 
 def show(values: Values) -> int:
-    data = connect(values).job(values["words"][0]).data
+    client, ref = connect(values), values["words"][0]
+    if ":" in ref:
+        from danlu.cli import others
+
+        return others.show(client, ref, values)
+    data = client.job(ref).data
     if values["json"]:
         render.as_json(data)
         return 0
@@ -146,7 +163,12 @@ def logs(values: Values) -> int:
 
 
 def why(values: Values) -> int:
-    data = connect(values).why(values["words"][0])
+    client, ref = connect(values), values["words"][0]
+    if ":" in ref:
+        from danlu.cli import others
+
+        return others.why(client, ref, values)
+    data = client.why(ref)
     if values["json"]:
         render.as_json(data)
         return 0
@@ -161,11 +183,15 @@ def stop(values: Values) -> int:
     stopped: list[dict[str, Any]] = []
 
     def stop_one(ref: str) -> None:
-        answer = client.stop_all(ref, now=values["now"], kill=values["kill"])
+        if ":" in ref:
+            items = client.stop_other(ref)
+            answer: dict[str, Any] = {"items": items, "count": len(items)}
+        else:
+            answer = client.stop_all(ref, now=values["now"], kill=values["kill"])
         stopped.append(answer)
         if not values["quiet"] and not values["json"]:
             for job in answer["items"][:10]:
-                is_ended = job["state"] not in ("QUEUED", "STARTING", "RUNNING")
+                is_ended = job["state"] not in ("QUEUED", "STARTING", "PENDING", "RUNNING")
                 render.out(f"{job['id']}  {job['state'] if is_ended else 'stopping'}")
             if answer["count"] > 10:
                 render.out(f"{ref}  {answer['count']} jobs in all")

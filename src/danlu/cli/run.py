@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 INTERRUPTED = 130
 DETACHED = INTERRUPTED
+NOT_LOOKED_AT = "slurm_new"  # the engine's queue will soon say something better
 
 
 def run(values: Values) -> int:
@@ -88,16 +89,20 @@ class _Screen:
             self._waits_for = ""
 
     def _patience(self, job: Job | None) -> float | None:
-        """How long a queued job stays uncommented; a job that starts at once needs no comment."""
-        if job is None or job.state != "QUEUED" or self._waits_for or self._is_quiet:
+        """How long a waiting job stays uncommented; a job that starts at once needs no comment."""
+        if job is None or job.state not in ("QUEUED", "PENDING") or job.data.get("stop_requested_at"):
             return None
+        if self._is_quiet or self._waits_for == _why(job):
+            return None
+        if _why(job) == NOT_LOOKED_AT:
+            return 3.0
         return 0.3 if render.is_terminal(2) else 1.0
 
     def _tell_waiting(self, job: Job) -> None:
-        self._waits_for = job.reason or "a place"
+        self._waits_for = _why(job)
         estimate = job.data.get("estimated_at")
         when = f"; starts in about {render_duration(epoch(estimate) - time())}" if estimate else ""
-        self._talk(f"waiting: {self._waits_for}{when}")
+        self._talk(f"waiting: {job.reason or 'a place'}{when}")
 
     def _has_left(self, job: Job) -> bool:
         """What a signal means: stop the job, or leave it alone. True: leave."""
@@ -133,6 +138,11 @@ def wants_stop(signals: Signals, taken: set[int]) -> bool:
             return False
         if answer in ("s", "stop", "d", "detach"):
             return answer.startswith("s")
+
+
+def _why(job: Job) -> str:
+    """The code of its reason: the words may hold numbers that change all the time."""
+    return str((job.data.get("reason") or {}).get("code") or "unknown")
 
 
 def exit_code_of(job: Job) -> int:

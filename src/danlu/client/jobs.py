@@ -56,7 +56,7 @@ class Job:
         if not self.is_array:
             return str(self.data["state"])
         states: dict[str, int] = self.data["states"]
-        order = ("RUNNING", "STARTING", "QUEUED", "FAILED", "LOST", "TIMED_OUT", "CANCELLED")
+        order = ("RUNNING", "STARTING", "PENDING", "QUEUED", "FAILED", "LOST", "TIMED_OUT", "CANCELLED")
         return next((state for state in order if states.get(state)), "SUCCEEDED")
 
     @property

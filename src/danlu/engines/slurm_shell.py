@@ -5,10 +5,13 @@ import contextlib
 import fcntl
 import os
 import pty
+import re
+import secrets
 import signal
 import struct
 import subprocess
 import termios
+from typing import IO
 
 from danlu.engines.slurm_commands import Person, become
 from danlu.errors import EngineDown
@@ -16,40 +19,51 @@ from danlu.errors import EngineDown
 CHUNK = 1 << 16
 HANG_UP_S = 2.0
 _END_OF_INPUT = b"\x04"
+# What srun says of how the command ended, which its exit code tells already.
+_OF_THE_END = re.compile(rb"error: [^\s:]+: task 0: |Force Terminated |Terminating |First task exited ")
 
 
 def open_stream(argv: list[str], env: dict[str, str], person: Person, *, tty: bool, rows: int, columns: int) -> "Step":
     """Start `srun`. Needs a running loop."""
+    # Under this name it speaks, so that its words are told from those of the command, and of any srun in there.
+    name = f"danlu-{secrets.token_hex(8)}"
+    program, argv = argv[0], [name, *argv[1:]]
     try:
         if tty:
             ours, theirs = pty.openpty()
             _resize(ours, rows or 24, columns or 80)
             try:
-                process = _spawn(argv, env, person, theirs, theirs, theirs)
+                process = _spawn(program, argv, env, person, theirs, theirs, subprocess.PIPE)
             except BaseException:
                 os.close(ours)
                 raise
             finally:
                 os.close(theirs)
-            return Step(process, ours, {ours: "stdout"}, tty=True)
-        process = _spawn(argv, env, person, subprocess.PIPE, subprocess.PIPE, subprocess.PIPE)
+            (stderr,) = _taken(process.stderr)
+            return Step(process, name, ours, {ours: "stdout", stderr: "stderr"}, tty=True)
+        process = _spawn(program, argv, env, person, subprocess.PIPE, subprocess.PIPE, subprocess.PIPE)
     except OSError as error:
         raise EngineDown(f"srun cannot be run: {error.strerror}") from None
-    assert process.stdin is not None
-    assert process.stdout is not None
-    assert process.stderr is not None
-    # The descriptors are ours from here on; the file objects around them are not used.
-    stdin, stdout, stderr = (os.dup(file.fileno()) for file in (process.stdin, process.stdout, process.stderr))
-    for file in (process.stdin, process.stdout, process.stderr):
+    stdin, stdout, stderr = _taken(process.stdin, process.stdout, process.stderr)
+    return Step(process, name, stdin, {stdout: "stdout", stderr: "stderr"}, tty=False)
+
+
+def _taken(*files: IO[bytes] | None) -> list[int]:
+    """The descriptors are ours from here on; the file objects around them are not used."""
+    found = []
+    for file in files:
+        assert file is not None
+        found.append(os.dup(file.fileno()))
         file.close()
-    return Step(process, stdin, {stdout: "stdout", stderr: "stderr"}, tty=False)
+    return found
 
 
 def _spawn(
-    argv: list[str], env: dict[str, str], person: Person, stdin: int, stdout: int, stderr: int
+    program: str, argv: list[str], env: dict[str, str], person: Person, stdin: int, stdout: int, stderr: int
 ) -> "subprocess.Popen[bytes]":
     return subprocess.Popen(
         argv,
+        executable=program,
         env=env,
         cwd="/",
         stdin=stdin,
@@ -66,14 +80,18 @@ def _resize(fd: int, rows: int, columns: int) -> None:
 
 
 class Step:
-    """A Stream."""
+    """A Stream. `name` is what srun calls itself before each of its own words."""
 
-    def __init__(self, process: "subprocess.Popen[bytes]", stdin: int, outputs: dict[int, str], *, tty: bool) -> None:
+    def __init__(
+        self, process: "subprocess.Popen[bytes]", name: str, stdin: int, outputs: dict[int, str], *, tty: bool
+    ) -> None:
         self._loop = asyncio.get_running_loop()
         self._process = process
         self._stdin = stdin
         self._outputs = outputs
         self._tty = tty
+        self._own_words = re.compile(rb"%s: ([^\n]*)(\n|\Z)" % name.encode())
+        self._held = b""  # a word of srun's that is not whole yet
         self._said: asyncio.Queue[tuple[str, bytes] | None] = asyncio.Queue()
         self._room = asyncio.Event()
         self._room.set()
@@ -94,12 +112,27 @@ class Step:
         except OSError:  # a terminal that nobody holds any more
             data = b""
         if data:
-            self._said.put_nowait((self._outputs[fd], data))
+            self._pass_on(self._outputs[fd], data)
             if self._said.qsize() > 16:  # who reads slowly holds up who writes, and not our memory
                 self._loop.remove_reader(fd)
                 self._loop.call_later(0.05, self._listen_again, fd)
             return
         self._drop(fd)
+
+    def _pass_on(self, name: str, data: bytes, *, is_last: bool = False) -> None:
+        if name == "stderr":
+            data = self._held + data
+            found = [*self._own_words.finditer(data)]
+            cut = found[-1].start() if found and not found[-1][2] and not is_last else len(data)
+            data, self._held = self._own_words.sub(self._worded, data[:cut]), data[cut:]
+        if data:
+            self._said.put_nowait((name, data))
+
+    def _worded(self, word: re.Match[bytes]) -> bytes:
+        if _OF_THE_END.match(word[1]):
+            return b""
+        # The terminal of who reads it does not see to the line's end in what came through none.
+        return b"danlu: " + word[1] + (b"\r\n" if self._tty else b"\n")
 
     def _listen_again(self, fd: int) -> None:
         if fd not in self._outputs:
@@ -111,7 +144,10 @@ class Step:
 
     def _drop(self, fd: int) -> None:
         self._loop.remove_reader(fd)
-        if self._outputs.pop(fd, None) and fd != self._stdin:
+        name = self._outputs.pop(fd, None)
+        if name == "stderr":
+            self._pass_on(name, b"", is_last=True)
+        if name and fd != self._stdin:
             os.close(fd)
         if not self._outputs:
             self._said.put_nowait(None)
