@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     Painted = Callable[[str, str], str]
 
 STYLES = {
-    "QUEUED": "yellow", "STARTING": "cyan", "RUNNING": "cyan", "SUCCEEDED": "green", "FAILED": "red", "LOST": "red",
-    "TIMED_OUT": "red", "CANCELLED": "dim",
+    "QUEUED": "yellow", "STARTING": "cyan", "PENDING": "yellow", "RUNNING": "cyan", "SUCCEEDED": "green",
+    "FAILED": "red", "LOST": "red", "TIMED_OUT": "red", "CANCELLED": "dim",
 }  # fmt: skip
-_ACTIVE = ("RUNNING", "STARTING", "QUEUED")
+_ACTIVE = ("RUNNING", "STARTING", "PENDING", "QUEUED")
 HOLDERS_SHOWN = 10
 _BY_WEIGHT = (*_ACTIVE, "FAILED", "TIMED_OUT", "LOST", "CANCELLED", "SUCCEEDED")
 
@@ -178,7 +178,8 @@ def render_states(states: dict[str, int]) -> str:
 def render_why(why: Data, now: float) -> str:
     """The block of `danlu why`."""
     reason = str((why.get("reason") or {}).get("text") or "no reason is known")
-    verb = {"QUEUED": "waits", "STARTING": "starts", "RUNNING": "runs"}.get(why["state"], why["state"].lower())
+    verbs = {"QUEUED": "waits", "STARTING": "starts", "PENDING": "waits", "RUNNING": "runs"}
+    verb = verbs.get(why["state"], why["state"].lower())
     held = [_holder(holder, now) for holder in why.get("holders") or ()]
     if len(held) > HOLDERS_SHOWN:
         held[HOLDERS_SHOWN:] = [f"and {len(held) - HOLDERS_SHOWN} more"]
