@@ -1,6 +1,7 @@
 """What Slurm is given for a run."""
 
 import subprocess
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -9,6 +10,7 @@ from danlu.domain.job import RunId
 from danlu.domain.resources import Ask
 from danlu.engines.base import Ending, Handle, Launch
 from danlu.engines.slurm_batch import render_inside, render_script
+from danlu.engines.slurm_ranks import render_rank
 from danlu.engines.slurm_script import (
     Habits,
     limit_minutes,
@@ -21,6 +23,7 @@ from danlu.engines.slurm_script import (
 )
 
 LAUNCH = Launch(Handle("h"), RunId("a.1"), ("echo", "it's"), "/w", {}, None, "/l")
+ON_TWO = replace(LAUNCH, ask=Ask(nodes=2))
 
 
 def options(**particulars: object) -> list[str]:
@@ -64,8 +67,24 @@ def test_the_environment_survives_a_shell() -> None:
 
 
 def test_bash_reads_what_we_write() -> None:
-    for text in (render_script(LAUNCH, "/f o'o", "t"), render_inside(LAUNCH, "/f o'o")):
+    launches = (LAUNCH, ON_TWO)
+    scripts = [render(launch) for launch in launches for render in (_script, _inside)]
+    for text in (*scripts, render_rank("/f o'o")):
         assert subprocess.run(["bash", "-n"], input=text, capture_output=True, text=True).stderr == ""
+
+
+def _script(launch: Launch) -> str:
+    return render_script(launch, "/f o'o", "t")
+
+
+def _inside(launch: Launch) -> str:
+    return render_inside(launch, "/f o'o")
+
+
+def test_only_a_run_on_several_nodes_is_begun_by_srun() -> None:
+    assert "srun" not in _script(LAUNCH)
+    assert "nodes=2\n" in _script(ON_TWO)
+    assert '--nodes="$nodes" --ntasks="$nodes" --ntasks-per-node=1' in _script(ON_TWO)
 
 
 def test_words_of_runs_are_read_with_suspicion() -> None:

@@ -3,10 +3,17 @@
 import shlex
 
 from danlu.engines.base import Launch
+from danlu.engines.slurm_ranks import SEVERAL, WORDS
 from danlu.engines.slurm_script import ALREADY_BEGUN, NO_FOLDER, milliseconds
 
+# Where the ranks of a run meet: below the ports that systems give out by themselves, and not where torchrun meets
+# unless told (29500).
+FIRST_PORT = 23000
+PORTS = 6000
 
-def render_script(launch: Launch, folder: str, token: str) -> str:
+
+def render_script(launch: Launch, folder: str, token: str, *, reaches_all: bool = True) -> str:
+    """`reaches_all`: a signal of Slurm's reaches every process of a run, and not only the one that Slurm started."""
     notice = launch.notice
     given = {
         "folder": folder,
@@ -17,6 +24,9 @@ def render_script(launch: Launch, folder: str, token: str) -> str:
         "grace": str(milliseconds(launch.grace)),
         "notice": notice.signal if notice else "",
         "lead": str(milliseconds(notice.lead)) if notice else "0",
+        "reaches_all": "yes" if reaches_all else "",
+        "first_port": str(FIRST_PORT),
+        "ports": str(PORTS),
     }
     return "\n".join(
         [
@@ -24,7 +34,11 @@ def render_script(launch: Launch, folder: str, token: str) -> str:
             f"# The run {launch.run_id} of Danlu. What its parts are for: see `danlu show`.",
             *(f"{name}={shlex.quote(value)}" for name, value in given.items()),
             f"command=({' '.join(map(shlex.quote, launch.command))})",
-            _SCRIPT,
+            f"already_begun={ALREADY_BEGUN} no_folder={NO_FOLDER}",
+            WORDS,
+            _BEGIN,
+            SEVERAL if launch.ask.nodes > 1 else _ONE,
+            _WATCH,
         ]
     )
 
@@ -36,12 +50,11 @@ def render_inside(launch: Launch, folder: str) -> str:
     )
 
 
-_SCRIPT = (
-    f"already_begun={ALREADY_BEGUN} no_folder={NO_FOLDER}"
-    + r"""
+_BEGIN = r"""
 unset BASH_ENV ENV
 restart=${SLURM_RESTART_COUNT:-0}
 node=${SLURMD_NODENAME:-${HOSTNAME:-}}
+failed="$folder/.failed.0"
 umask 0077
 exec 3>&2 2>/dev/null # what bash says of its jobs is nobody's business; the run gets the log back
 
@@ -49,11 +62,8 @@ clock() { # milliseconds since 1970, in $now
   local precise=${EPOCHREALTIME:-}
   if [ -n "$precise" ]; then precise=${precise/[.,]/}; now=${precise%???}; else now=$(date +%s%3N); fi
 }
-fact() { # NAME FILE
-  local name value
-  while IFS='=' read -r name value; do [ "$name" = "$1" ] && { printf %s "$value"; return; }; done < "$2"
-}
 pause() { sleep "$(($1 / 1000)).$(printf %03d $(($1 % 1000)))"; }
+note() { printf %s "$1" > "$folder/.note"; }
 
 # Begin once: a link to a file that is there already fails, on every file system. Slurm's own requeue goes on.
 clock; started=$now
@@ -68,22 +78,43 @@ if ! ln "$mine" "$folder/began"; then
   fi
   mv -f "$mine" "$folder/began"
 fi
-rm -f "$mine" "$folder/.failed" "$folder/exit"
+rm -f "$mine" "$folder"/.failed.* "$folder/.note" "$folder/exit"
 
 finish() { # ENDING CODE TEXT
   # What a lost node left behind does not speak for the run that Slurm began again elsewhere.
   if [ "$(fact restart "$folder/began")" = "$restart" ]; then
     clock
     printf '%s\n' "token=$token" "restart=$restart" "ending=$1" "code=$2" "started=$started" "ended=$now" "node=$node" \
-      "slurm=$slurm" "text=${3//$'\n'/ }" > "$folder/.exit.$node.$$" && mv -f "$folder/.exit.$node.$$" "$folder/exit"
+      "slurm=$slurm" "text=${3//$'\n'/ }" "note=$(cat "$folder/.note")" > "$folder/.exit.$node.$$" \
+      && mv -f "$folder/.exit.$node.$$" "$folder/exit"
   fi
+  [ -n "$box" ] && rm -rf "$box"
   exit "${2:-1}"
 }
-
-ending=exited slurm= term_by= kill_by= ender= child= rang=
-tell() { # SIGNAL
-  if [ "$nodes" -gt 1 ]; then scancel --signal="$1" "$SLURM_JOB_ID.0"; else kill -s "$1" -- "-$child"; fi
+is_taken() { # PORT
+  grep -qs "^ *[0-9]*: [0-9A-F]*:$(printf %04X "$1") " /proc/net/tcp /proc/net/tcp6
 }
+
+ending=exited slurm= term_by= kill_by= ender= child= rang= box= text=
+[ -e "$folder/stop" ] && finish stopped '' 'stopped before it started'
+port=$((first_port + SLURM_JOB_ID % ports))
+for _ in 1 2 3 4 5 6 7 8; do is_taken "$port" || break; port=$((first_port + (port - first_port + 1009) % ports)); done
+set -m # each background job is a process group
+"""
+
+_ONE = r"""
+begin() {
+  export DANLU_MASTER_ADDR=127.0.0.1 DANLU_MASTER_PORT=$port
+  /bin/bash "$folder/inside" start "${command[@]}" < /dev/null 2>&3 3>&- &
+  child=$!
+}
+tell() { kill -s "$1" -- "-$child"; }
+warn() { notify "$1" || note "notice $1 was not sent: none of its processes catches it"; }
+force() { :; }
+count() { :; }
+"""
+
+_WATCH = r"""
 end_at() { # TERM_AT KILL_AT: only ever sooner
   [ -n "$kill_by" ] && [ "$1" -ge "$term_by" ] && [ "$2" -ge "$kill_by" ] && return
   { [ -z "$term_by" ] || [ "$1" -lt "$term_by" ]; } && term_by=$1
@@ -93,8 +124,7 @@ end_at() { # TERM_AT KILL_AT: only ever sooner
     clock; [ "$term_by" -gt "$now" ] && pause $((term_by - now))
     if [ "$kill_by" -gt "$term_by" ]; then tell TERM; clock; [ "$kill_by" -gt "$now" ] && pause $((kill_by - now)); fi
     tell KILL
-    # A step that does not die of this is Slurm's to end.
-    [ "$nodes" -gt 1 ] && { pause 5000; kill -KILL -- "-$child"; }
+    force
   ) &
   ender=$!
 }
@@ -105,7 +135,7 @@ asked() {
   grace_ms=$(fact grace "$folder/stop") notice_now=$(fact notice "$folder/stop") lead_ms=$(fact lead "$folder/stop")
   [ "$ending" = exited ] && ending=stopped
   clock
-  [ -n "$notice_now" ] && [ -z "$kill_by" ] && tell "$notice_now"
+  [ -n "$notice_now" ] && [ -z "$kill_by" ] && warn "$notice_now"
   end_at $((now + ${lead_ms:-0})) $((now + ${lead_ms:-0} + ${grace_ms:-0}))
 }
 late() {
@@ -114,32 +144,22 @@ late() {
   clock
   end_at "$now" $((now + grace))
 }
+told_by_slurm() { # SIGNAL: Slurm ends this job, or begins it again later
+  rang=1 slurm=1
+  [ -n "$reaches_all" ] || [ "$nodes" -gt 1 ] || tell "$1" # it tells the run itself, or the ranks of it
+}
 
-[ -e "$folder/stop" ] && finish stopped '' 'stopped before it started'
-set -m # each background job is a process group
-if [ "$nodes" -gt 1 ]; then
-  first=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
-  address=$first
-  # A name that nobody can look up has an address in Slurm's configuration.
-  getent hosts "$first" > /dev/null \
-    || address=$(scontrol -o show node "$first" | sed -n 's/.* NodeAddr=\([^ ]*\).*/\1/p')
-  export DANLU_MASTER_ADDR="${address:-$first}" DANLU_MASTER_PORT=$((20000 + SLURM_JOB_ID % 10000))
-  srun --nodes="$nodes" --ntasks="$nodes" --ntasks-per-node=1 --cpus-per-task="$cpus" \
-    --kill-on-bad-exit=1 --export=ALL /bin/bash "$folder/inside" start "${command[@]}" < /dev/null 2>&3 3>&- &
-else
-  /bin/bash "$folder/inside" start "${command[@]}" < /dev/null 2>&3 3>&- &
-fi
-child=$!
+begin
 exec 3>&- > /dev/null
 trap asked URG
 trap late USR1
-trap 'rang=1 slurm=1' TERM INT HUP # Slurm ends this job, or begins it again later, and tells the run itself
+for sign in TERM INT HUP; do trap "told_by_slurm $sign" "$sign"; done
 [ -e "$folder/stop" ] && asked
 watch=
 if [ -n "$limit" ]; then
   (
-    trap - USR1 URG TERM INT HUP
-    if [ -n "$notice" ]; then pause $((limit - lead)); tell "$notice"; pause "$lead"; else pause "$limit"; fi
+    trap - USR1 USR2 URG TERM INT HUP
+    if [ -n "$notice" ]; then pause $((limit - lead)); warn "$notice"; pause "$lead"; else pause "$limit"; fi
     kill -USR1 $$
   ) &
   watch=$!
@@ -148,15 +168,15 @@ while :; do
   rang=
   wait "$child"; code=$?
   [ -n "$rang" ] || break
+  is_lost && { code=; break; }
 done
-trap '' USR1 URG TERM INT HUP
+trap '' USR1 USR2 URG TERM INT HUP
 for job in $watch $ender $child; do kill -KILL -- "-$job"; done
-if [ -e "$folder/.failed" ]; then
-  finish not_started "$(fact code "$folder/.failed")" "$(fact text "$folder/.failed")"
-fi
-finish "$ending" "$code" ''
+count
+[ -e "$failed" ] && finish not_started "$(fact code "$failed")" "$(fact text "$failed")"
+[ "$ending" = exited ] || text=
+finish "$ending" "$code" "$text"
 """
-)
 
 _INSIDE = r"""
 __danlu_mode=$1 __danlu_term=${TERM:-}; shift
@@ -164,17 +184,22 @@ __danlu_mode=$1 __danlu_term=${TERM:-}; shift
 [ "$__danlu_mode" = enter ] && export TERM="$__danlu_term"
 export DANLU_NODE="${SLURMD_NODENAME:-${HOSTNAME:-}}" SLURM_SUBMIT_DIR="$__danlu_workdir"
 [ -n "${CUDA_VISIBLE_DEVICES+set}" ] || export CUDA_VISIBLE_DEVICES= # no cards were given: it sees none
-if [ "$__danlu_nodes" -gt 1 ] && [ "$__danlu_mode" = start ]; then
-  export MASTER_ADDR="$DANLU_MASTER_ADDR" MASTER_PORT="$DANLU_MASTER_PORT" WORLD_SIZE="$__danlu_nodes"
-  export RANK="$SLURM_PROCID" LOCAL_RANK=0 NODE_RANK="$SLURM_PROCID" NNODES="$__danlu_nodes"
+if [ "$__danlu_mode" = start ] && [ "$__danlu_nodes" -gt 1 ]; then
+  export MASTER_ADDR="$DANLU_MASTER_ADDR" MASTER_PORT="$DANLU_MASTER_PORT"
+  export NNODES="$__danlu_nodes" NODE_RANK="$SLURM_PROCID"
+  export WORLD_SIZE="$__danlu_nodes" RANK="$SLURM_PROCID" LOCAL_RANK=0
+elif [ "$__danlu_mode" = start ]; then
+  # The same line for torchrun works on one node. RANK and the like would say that this is one process of several.
+  export MASTER_ADDR="${MASTER_ADDR:-$DANLU_MASTER_ADDR}" MASTER_PORT="${MASTER_PORT:-$DANLU_MASTER_PORT}"
+  export NNODES="${NNODES:-1}" NODE_RANK="${NODE_RANK:-0}"
 fi
+unset DANLU_MASTER_ADDR DANLU_MASTER_PORT
 umask "$__danlu_mask"
 __danlu_failed() { # CODE TEXT
   if [ "$__danlu_mode" = start ]; then
-    (umask 0077; printf '%s\n' "code=$1" "text=${2//$'\n'/ }" > "$__danlu_folder/.failed")
-  else
-    printf 'danlu: %s\n' "$2" >&2
+    (umask 0077; printf '%s\n' "code=$1" "text=${2//$'\n'/ }" > "$__danlu_folder/.failed.${SLURM_PROCID:-0}")
   fi
+  printf 'danlu: %s\n' "$2" >&2
   exit "${1:-126}"
 }
 if ! cd -- "$__danlu_workdir" 2> /dev/null; then
@@ -189,7 +214,12 @@ esac
 [ -e "$__danlu_found" ] || __danlu_failed 127 "command not found: $__danlu_found"
 [ -d "$__danlu_found" ] && __danlu_failed 126 "the command is a folder: $__danlu_found"
 [ -x "$__danlu_found" ] || __danlu_failed 126 "the command is not executable: $__danlu_found (try \`chmod +x\`)"
-unset __danlu_mode __danlu_term __danlu_folder __danlu_workdir __danlu_mask __danlu_nodes __danlu_found
+IFS=$' \t' read -r -n 256 __danlu_by _ 2> /dev/null < "$__danlu_found"
+case $__danlu_by in
+  '#!'/*) [ -e "${__danlu_by:2}" ] \
+    || __danlu_failed 126 "the interpreter named in the first line of $__danlu_found does not exist" ;;
+esac
+unset __danlu_mode __danlu_term __danlu_folder __danlu_workdir __danlu_mask __danlu_nodes __danlu_found __danlu_by
 unset -f __danlu_failed
 exec -- "$@"
 """

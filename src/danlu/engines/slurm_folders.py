@@ -19,6 +19,7 @@ from typing import Any
 from danlu.engines.base import Launch
 from danlu.engines.slurm_batch import render_inside
 from danlu.engines.slurm_commands import Person
+from danlu.engines.slurm_ranks import render_rank
 from danlu.engines.slurm_script import Begun, Ended, parse_begun, parse_ended, render_env
 from danlu.errors import Invalid
 
@@ -103,7 +104,10 @@ class Folders:
             self.write_stop(record)
 
     def _fill(self, building: str, launch: Launch, env: str, folder: str, person: Person) -> None:
-        for name, text in (("env", env), ("inside", render_inside(launch, folder))):
+        files = {"env": env, "inside": render_inside(launch, folder)}
+        if launch.ask.nodes > 1:
+            files["rank"] = render_rank(folder)
+        for name, text in files.items():
             _create(f"{building}/{name}", text, person)
         os.makedirs(os.path.dirname(launch.log_path), mode=0o700, exist_ok=True)
         log = os.open(launch.log_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)

@@ -109,7 +109,8 @@ def _from_word(ended: Ended, line: QueueLine | None, evidence: Evidence) -> Obse
         done = explain_end(line.state) if line else None
         if done is not None:
             ending, reason = done
-    return _end(ending, code, reason, evidence, ended.started_at, ended.ended_at)
+    found = _end(ending, code, reason, evidence, ended.started_at, ended.ended_at)
+    return replace(found, notes=(*found.notes, ended.note)) if ended.note else found
 
 
 def _reason_of(ended: Ended) -> Reason | None:
@@ -119,12 +120,15 @@ def _reason_of(ended: Ended) -> Reason | None:
         Ending.NOT_STARTED: ended.text or "it could not be started",
     }
     if ended.ending is Ending.EXITED:
-        return _exit_reason(ended.exit_code)
+        return _exit_reason(ended.exit_code, ended.text)
     return Reason(ended.ending.value, texts.get(ended.ending, ended.text))
 
 
-def _exit_reason(code: int | None) -> Reason:
-    return Reason("succeeded", "ended with success") if code == 0 else Reason("failed", describe(code))
+def _exit_reason(code: int | None, who: str = "") -> Reason:
+    """`who`: which of several ranks failed."""
+    if code == 0:
+        return Reason("succeeded", "ended with success")
+    return Reason("failed", f"{describe(code)} ({who})" if who else describe(code))
 
 
 def describe(code: int | None) -> str:
