@@ -117,6 +117,15 @@ SERVER = (
         ),
     ),
     Command(
+        "doctor", "doctor:doctor", "server", "look first: what a machine or cluster lacks, and what it costs",
+        (
+            Option("--config", metavar="FILE", help="settings in TOML; without: Slurm if it is here, else this machine"),
+            Option("--deep", help="Slurm: also run a small job on each node, and look from there"),
+            JSON,
+        ),
+        examples=("danlu doctor", "danlu doctor --config /etc/danlu/danlu.toml --deep", "danlu doctor --json"),
+    ),
+    Command(
         "slurm init", "slurm:init", "server", "write the files and scripts that make machines a Slurm cluster",
         (
             Option("--out", metavar="FOLDER", help="where to; `slurm` unless given"),

@@ -11,7 +11,7 @@ from danlu.errors import Invalid
 log = logging.getLogger(__name__)
 
 # Without one of these no NVIDIA driver is loaded, and asking the library would cost memory for nothing.
-_DRIVER_SIGNS = ("/dev/nvidiactl", "/proc/driver/nvidia", "/dev/dxg")
+DRIVER_SIGNS = ("/dev/nvidiactl", "/proc/driver/nvidia", "/dev/dxg")
 
 
 def parse_fake_gpus(text: str, *, shards: int = SHARDS_PER_GPU) -> tuple[Gpu, ...]:
@@ -42,7 +42,7 @@ def _pretend_memory_gib(model: str) -> int:
     return next((gib for known, gib in _MEMORY_GIB.items() if model_fits(model, known)), 24)
 
 
-def read_gpus(*, shards: int = SHARDS_PER_GPU, signs: tuple[str, ...] = _DRIVER_SIGNS) -> tuple[Gpu, ...]:
+def read_gpus(*, shards: int = SHARDS_PER_GPU, signs: tuple[str, ...] = DRIVER_SIGNS) -> tuple[Gpu, ...]:
     """The real cards of this machine. A driver that cannot be asked is told in the log and means no cards."""
     if not any(os.path.exists(sign) for sign in signs):
         return ()

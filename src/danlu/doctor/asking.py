@@ -1,0 +1,66 @@
+"""Commands of others: argument lists, a clean environment, a limit in time."""
+
+import contextlib
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+
+from danlu.doctor.facts import Said
+
+USUAL_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+PATIENCE_S = 4.0
+_GOODBYE_S = 2.0
+_asked: set["subprocess.Popen[bytes]"] = set()
+
+
+def ask(argv: Sequence[str], *, extra: Mapping[str, str] | None = None, patience_s: float = PATIENCE_S) -> Said:
+    """Whatever happens is in the answer. A command that cannot be run ends with 127."""
+    began = time.monotonic()
+    env = {"PATH": os.environ.get("PATH", USUAL_PATH), "LC_ALL": "C.UTF-8", **(extra or {})}
+    try:
+        child = subprocess.Popen(
+            list(argv),
+            env=env,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            cwd="/",
+            start_new_session=True,  # with all its children it ends when it is late
+        )
+    except OSError as error:
+        return Said(127, "", f"{argv[0]}: {error.strerror}", time.monotonic() - began)
+    _asked.add(child)
+    try:
+        out, err = child.communicate(timeout=patience_s)
+        return Said(child.returncode, _text(out), _text(err), time.monotonic() - began)
+    except subprocess.TimeoutExpired:
+        out, err = _ended(child)
+        return Said(-1, _text(out), _text(err), time.monotonic() - began, is_late=True)
+    finally:
+        _asked.discard(child)
+
+
+def stop_all() -> None:
+    """Who interrupts us leaves no command, and no job of one, behind."""
+    for child in list(_asked):
+        _signal(child, signal.SIGTERM)
+
+
+def _ended(child: "subprocess.Popen[bytes]") -> tuple[bytes, bytes]:
+    # `srun` cancels its job when it is asked to end, and cannot when it is killed.
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        _signal(child, number)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            return child.communicate(timeout=_GOODBYE_S)
+    return b"", b""
+
+
+def _signal(child: "subprocess.Popen[bytes]", number: signal.Signals) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(child.pid, number)
+
+
+def _text(data: bytes | None) -> str:
+    return (data or b"").decode("utf-8", "replace")

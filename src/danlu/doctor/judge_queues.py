@@ -1,0 +1,119 @@
+"""The partitions of a Slurm cluster, which are the queues of Danlu. Pure."""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from danlu.doctor.facts import Wishes
+from danlu.doctor.findings import Finding, named, note, ok, problem, warning
+from danlu.doctor.judge_order import RECONFIGURE
+from danlu.engines.slurm_text import parse_limit
+
+Pairs = Mapping[str, str]
+
+
+def judge_queues(partitions: Sequence[Pairs], wishes: Wishes) -> Iterator[Finding]:
+    if not partitions:
+        costs = "no job can be submitted"
+        yield problem(
+            "queues.none", "Slurm has no partition", costs, RECONFIGURE, "PartitionName=gpu Nodes=ALL Default=YES"
+        )
+        return
+    names = [one["PartitionName"] for one in partitions]
+    up = [one["PartitionName"] for one in partitions if one.get("State") == "UP"]
+    default = next((one["PartitionName"] for one in partitions if one.get("Default") == "YES"), "")
+    if up:
+        yield ok("queues.up", f"{named(up)}" + (f"; {default} is the default" if default else ""))
+    else:
+        costs = "every job waits, in all queues"
+        yield problem(
+            "queues.closed", "no partition is up", costs, "", f"scontrol update PartitionName={names[0]} State=UP"
+        )
+    if not default and not wishes.has_default_queue:
+        yield warning(
+            "queues.no_default",
+            "no partition is the default",
+            "jobs that name no `--queue` are refused",
+            RECONFIGURE,
+            f"PartitionName={names[0]} … Default=YES",
+        )
+    yield from _unknown(names, wishes)
+    if up:
+        yield from _closed(partitions)
+    for one in partitions:
+        yield from _one(one)
+    yield from _endless(partitions, wishes)
+
+
+def _unknown(names: list[str], wishes: Wishes) -> Iterator[Finding]:
+    unknown = [name for name in wishes.queues if name not in names]
+    if unknown:
+        yield warning(
+            "queues.unknown",
+            f"danlu.toml has queues that Slurm has no partition for: {named(unknown)}",
+            "jobs for them are refused by Slurm",
+            f"name them as Slurm does ({named(names)}), or add the partitions to slurm.conf",
+        )
+
+
+def _closed(partitions: Sequence[Pairs]) -> Iterator[Finding]:
+    by_state: dict[str, list[str]] = {}
+    for one in partitions:
+        by_state.setdefault(one.get("State", "UP"), []).append(one["PartitionName"])
+    for state, names in by_state.items():
+        if state != "UP":
+            yield note(
+                "queues.state",
+                f"{named(names)}: {state}",
+                "jobs for it wait" if len(names) == 1 else "jobs for them wait",
+                "if that is not meant:",
+                *(f"scontrol update PartitionName={name} State=UP" for name in names[:3]),
+            )
+
+
+def _one(one: Pairs) -> Iterator[Finding]:
+    name = one["PartitionName"]
+    if one.get("TotalNodes") == "0":
+        yield warning("queues.empty", f"{name} has no nodes", "jobs for it wait for ever", "give it `Nodes=`")
+    share = one.get("OverSubscribe", "NO")
+    if share == "EXCLUSIVE":
+        yield warning(
+            "queues.exclusive",
+            f"{name}: OverSubscribe=EXCLUSIVE",
+            "each job holds a whole node, with all its cards",
+            RECONFIGURE,
+            f"PartitionName={name} … OverSubscribe=NO",
+        )
+    elif share.startswith("FORCE") and share != "FORCE:1":
+        yield warning(
+            "queues.oversubscribed",
+            f"{name}: OverSubscribe={share}",
+            "cores are given to several jobs at once: all of them are slower than they expect",
+            RECONFIGURE,
+            f"PartitionName={name} … OverSubscribe=NO",
+        )
+    if one.get("RootOnly") == "YES":
+        yield warning("queues.root_only", f"{name}: RootOnly=YES", "jobs of people are refused there")
+    limits = [
+        f"{key}={one[key]}" for key in ("AllowGroups", "AllowAccounts", "AllowQos") if one.get(key, "ALL") != "ALL"
+    ]
+    if limits:
+        costs = "who is not in them is refused by Slurm, after Danlu has said yes"
+        yield note("queues.restricted", f"{name}: {', '.join(limits)}", costs)
+
+
+def _endless(partitions: Sequence[Pairs], wishes: Wishes) -> Iterator[Finding]:
+    endless = [
+        one["PartitionName"]
+        for one in partitions
+        if one.get("State") == "UP"
+        and not parse_limit(one.get("MaxTime", ""))
+        and not parse_limit(one.get("DefaultTime", ""))
+    ]
+    if endless and not wishes.has_default_time:
+        yield note(
+            "queues.endless",
+            f"jobs without a time limit in {named(endless)}",
+            "while such a job runs nobody can be told when the next one starts, and small ones cannot fill gaps",
+            "in danlu.toml (plain `sbatch`: DefaultTime= of the partition):",
+            "[jobs]",
+            'default_time = "1d"',
+        )
