@@ -163,6 +163,7 @@ async def rooms(settings: Settings, place: boot.Place, store: SqlStore, stopping
                 place.pretends,
                 looks_at_folders=not settings.runs_as_submitter or place.is_for_one,
             ),
+                runs_on_many=engine.has_scheduler,
             roster=roster,
             office=office,
             signon=await _signon(settings, office, stack),

@@ -151,7 +151,7 @@ def a_job(job_id: str = "k3fz82aw", state: str = "RUNNING", **changes: Any) -> d
         "workdir": "/home/li",
         "env": {},
         "labels": {},
-        "ask": {"gpus": 0, "gpu_model": None, "shards": 0, "cpus": 1, "memory_mib": 0},
+        "ask": {"gpus": 0, "gpu_model": None, "shards": 0, "cpus": 1, "memory_mib": 0, "nodes": 1},
         "priority": 5,
         "time_limit_s": None,
         "signal": "",

@@ -12,6 +12,7 @@ command: [python, train.py, --lr, 1e-3]
 gpus: RTX3090:1
 time: 1:30:00
 cpus: 4
+nodes: 2
 env: {SEED: 1, ON: yes}
 label: [exp=a]
 after: k3fz82aw
@@ -25,6 +26,7 @@ name:
         "gpus": "RTX3090:1",
         "time": "1:30:00",
         "cpus": 4,
+        "nodes": 2,
         "env": {"SEED": "1", "ON": "yes"},
         "label": {"exp": "a"},
         "after": ["k3fz82aw"],

@@ -1,5 +1,6 @@
 """What people read: times, tables, blocks."""
 
+import re
 from datetime import datetime
 
 import pytest
@@ -69,6 +70,15 @@ def test_jobs_are_listed_active_ones_first() -> None:
         "done               SUCCEEDED                       1h ago                   python train.py",
         "bad   evil\\x1b[2J  FAILED                          2h ago  exit code 3      python train.py",
     ]
+
+
+def test_a_job_on_several_nodes_says_so() -> None:
+    seats = [{"node": f"n{at}", "gpus": [at], "shared_gpu": None, "shards": 0} for at in range(3)]
+    job = a_job("go", ask={"gpus": 1, "nodes": 3}, node="n0", gpus=[0], seats=seats)
+    assert "3 nodes × 1 gpu  2h    n0, GPU 0; 2 more nodes" in render_jobs([job], NOW, None, plain)
+    shown = render_job(job, NOW, plain)
+    assert re.search(r"runs on +n0, GPU 0\n +n1, GPU 1\n +n2, GPU 2\n", shown)
+    assert "asks       3 nodes\n" in render_job(a_job("go", ask={"nodes": 3}), NOW, plain)
 
 
 def test_only_the_state_is_coloured_and_columns_stay_aligned() -> None:

@@ -19,7 +19,7 @@ from danlu.domain.account import Actor, demand
 from danlu.domain.job import DEFAULT_PRIORITY, Dependency, Job, JobId, JobSpec, JobState, Reason
 from danlu.domain.queue import Queue
 from danlu.domain.resources import Node
-from danlu.domain.written import ArrayAsk, parse_dependency
+from danlu.domain.written import ArrayAsk, parse_count, parse_dependency
 from danlu.errors import Conflict, Invalid, Refused, TooBig
 from danlu.provision.folders import shelf_of
 from danlu.provision.snapshots import SnapshotShelf
@@ -49,6 +49,7 @@ class Rules:
     default_time: timedelta | None = None
     pretends: str = ""  # the file whose cluster this machine only plays
     looks_at_folders: bool = True  # not for root: people would learn what is in folders that are closed to them
+    runs_on_many: bool = False  # one job may run on several nodes at once
 
     @property
     def nodes(self) -> Sequence[Node]:
@@ -103,6 +104,10 @@ async def submit(
 def accept(rules: Rules, actor: Actor, wish: Wish) -> tuple[JobSpec, ArrayAsk | None]:
     """What a wish means here: its queue and team chosen, their defaults filled in. Refuses what their rules do not
     allow, and what no machine here could ever run; as long as the machines are known."""
+    if not rules.runs_on_many and (nodes := parse_count(wish.nodes, "--nodes")) > 1:
+        why = "one machine plays all the nodes" if rules.pretends else "there is only this machine"
+        hint = f"leave `--nodes` out: {why}, and several at once take a Slurm cluster"
+        raise TooBig(f"a job runs on one node here, this one asks for {nodes}", hint)
     if not rules.inventory.is_known:
         wish = replace(wish, team=choose_team(actor, wish.team, None))
         return spec_of(wish, default_time=rules.default_time, default_priority=DEFAULT_PRIORITY)

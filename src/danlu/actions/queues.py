@@ -140,16 +140,18 @@ def limits_over(queue: Queue, spec: JobSpec) -> Iterable[Limit]:
     if spec.is_interactive and not queue.is_interactive:
         yield Limit(f"{name} takes no interactive work", "")
     if queue.max_gpus is not None and gpus > queue.max_gpus:
-        most = f"`--gpus {queue.max_gpus}`" if queue.max_gpus else ""
+        most = _at_most("--gpus", queue.max_gpus, ask.nodes) if queue.max_gpus else ""
         yield Limit(_over(name, render_count(queue.max_gpus, "GPU"), gpus, queue.max_gpus), most)
     if queue.max_shards is not None and shards > queue.max_shards:
-        most = f"`--shards {queue.max_shards}`" if queue.max_shards else ""
+        most = _at_most("--shards", queue.max_shards, ask.nodes) if queue.max_shards else ""
         yield Limit(_over(name, render_count(queue.max_shards, "shard"), shards, queue.max_shards), most)
     if queue.max_cpus is not None and cpus > queue.max_cpus:
-        yield Limit(_over(name, render_cpus(queue.max_cpus), cpus, queue.max_cpus), f"`--cpus {queue.max_cpus}`")
+        most = _at_most("--cpus", queue.max_cpus, ask.nodes)
+        yield Limit(_over(name, render_cpus(queue.max_cpus), cpus, queue.max_cpus), most)
     if queue.max_memory_mib is not None and memory > queue.max_memory_mib:
         text = f"{name} gives one job at most {render_memory(queue.max_memory_mib)} of memory, "
-        yield Limit(f"{text}this one asks for {render_memory(memory)}", f"`--mem {queue.max_memory_mib}M`")
+        most = _at_most("--mem", queue.max_memory_mib, ask.nodes, "M")
+        yield Limit(f"{text}this one asks for {render_memory(memory)}", most)
     if queue.max_time is not None and (spec.time_limit is None or spec.time_limit > queue.max_time):
         longest = render_time(queue.max_time)
         asked = f"asks for {render_time(spec.time_limit)}" if spec.time_limit else "has no time limit"
@@ -198,6 +200,11 @@ def _over(name: str, most: str, asked: int, limit: int) -> str:
     if not limit:
         return f"{name} takes no jobs with {things}, this one asks for {asked}"
     return f"{name} gives one job at most {most}, this one asks for {asked}"
+
+
+def _at_most(option: str, limit: int, nodes: int, unit: str = "") -> str:
+    """What to ask for instead: the limit is that of the whole job, an option is for each of its nodes."""
+    return f"`{option} {limit // nodes}{unit}`" if limit >= nodes else f"`--nodes {max(limit, 1)}`"
 
 
 def _near(name: str, queues: Queues) -> str:

@@ -33,6 +33,7 @@ class Wish:
     shards: str | int = 0
     cpus: str | int = 1
     mem: str | int = 0
+    nodes: str | int = 1
     time: str | int = ""
     priority: str | int = ""  # the queue's, or DEFAULT_PRIORITY
     env: Mapping[str, str] = field(default_factory=dict)
@@ -73,6 +74,7 @@ def spec_of(
             shards=parse_count(wish.shards, "--shards"),
             cpus=parse_count(wish.cpus, "--cpus"),
             memory_mib=parse_memory_mib(wish.mem),
+            nodes=parse_count(wish.nodes, "--nodes"),
         ),
         priority=(default_priority or DEFAULT_PRIORITY)
         if wish.priority == ""
@@ -105,6 +107,7 @@ def wish_of(spec: JobSpec) -> Wish:
         shards=ask.shards,
         cpus=ask.cpus,
         mem=ask.memory_mib,
+        nodes=ask.nodes,
         time=f"{spec.time_limit.total_seconds():.0f}s" if spec.time_limit else "",
         priority=spec.priority,
         env=dict(spec.env),

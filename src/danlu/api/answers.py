@@ -20,6 +20,14 @@ class AskOut(Answer):
     shards: int
     cpus: int
     memory_mib: int
+    nodes: int
+
+
+class SeatOut(Answer):
+    node: str
+    gpus: list[int]
+    shared_gpu: int | None
+    shards: int
 
 
 class JobOut(Answer):
@@ -61,6 +69,7 @@ class JobOut(Answer):
     node: str | None
     gpus: list[int]
     shared_gpu: int | None
+    seats: list[SeatOut]
 
 
 class PastRunOut(Answer):
@@ -115,13 +124,6 @@ class Waited(Answer):
 
 class Removed(Answer):
     removed: int
-
-
-class SeatOut(Answer):
-    node: str
-    gpus: list[int]
-    shared_gpu: int | None
-    shards: int
 
 
 class AlternativeOut(Answer):

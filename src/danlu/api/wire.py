@@ -93,6 +93,7 @@ class ChangesIn(BaseModel):
     shards: Written | None = None
     cpus: Written | None = None
     mem: Written | None = None
+    nodes: Written | None = None
     time: Written | None = None
     priority: Written | None = None
     env: Pairs | None = None
@@ -254,6 +255,7 @@ def job_out(job: Job, actor: Actor, outlook: Outlook, files_dir: str) -> dict[st
         "node": seat.node if seat else None,
         "gpus": list(seat.gpus) if seat else [],
         "shared_gpu": seat.shared_gpu if seat else None,
+        "seats": [seat_out(one) for one in job.seats],
     }
 
 
@@ -264,6 +266,7 @@ def ask_out(ask: Ask) -> dict[str, Any]:
         "shards": ask.shards,
         "cpus": ask.cpus,
         "memory_mib": ask.memory_mib,
+        "nodes": ask.nodes,
     }
 
 

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     Values = dict[str, Any]
 
 _PLAIN = (
-    "gpus", "shards", "cpus", "mem", "time", "name", "priority", "queue", "team", "workdir", "array", "retries",
-    "signal",
+    "gpus", "shards", "cpus", "mem", "nodes", "time", "name", "priority", "queue", "team", "workdir", "array",
+    "retries", "signal",
 )  # fmt: skip
 _SWITCHES = ("preemptible", "interactive")
 

@@ -10,6 +10,12 @@ ASK = (
     Option("--cpus", metavar="N", kind="count", help="processor cores"),
     Option("--mem", metavar="SIZE", help="memory: 16G, 512M; a plain number is MiB"),
     Option(
+        "--nodes",
+        metavar="N",
+        kind="count",
+        help="so many nodes at once, each with all of the above; the command starts on each of them",
+    ),
+    Option(
         "--time", metavar="DURATION", help="end it after this long: 90m, 2h30m, 1-12:00:00; a plain number is minutes"
     ),
     Option("--name", metavar="NAME", help="a name to find it by"),
@@ -38,7 +44,11 @@ JOBS = (
     Command(
         "run", "run:run", "jobs", "submit a job and follow it; the exit code is the job's",
         (*ASK, Option("--detach", "-d", help="do not follow"), QUIET), rest="needed",
-        examples=("danlu run --gpus 1 -- python train.py", "danlu run --gpus RTX3090:2 --time 2h -- torchrun train.py"),
+        examples=(
+            "danlu run --gpus 1 -- python train.py",
+            "danlu run --gpus RTX3090:2 --time 2h -- torchrun --standalone --nproc-per-node=2 train.py",
+            "danlu run --nodes 2 --gpus 1 -- python train.py",
+        ),
     ),
     Command(
         "submit", "jobs:submit", "jobs", "put a job in the queue and print its id",

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 _TEXTS = ("gpus", "mem", "time", "name", "queue", "team", "workdir", "array", "signal")
-_COUNTS = ("shards", "cpus", "priority", "retries")
+_COUNTS = ("shards", "cpus", "nodes", "priority", "retries")
 _SWITCHES = ("preemptible", "interactive", "snapshot", "no-inherit-env")
 _PAIRS = ("env", "label")
 _NAMES = ("command", "after", *_TEXTS, *_COUNTS, *_SWITCHES, *_PAIRS)

@@ -77,7 +77,8 @@ def _time(job: Data, now: float) -> str:
 
 def _where(job: Data) -> str:
     if job["state"] == "RUNNING" and job.get("node"):
-        return render_seat(job)
+        more = len(job.get("seats") or ()) - 1
+        return render_seat(job) + (f"; {more} more node{'s' if more > 1 else ''}" if more > 0 else "")
     text = str((job.get("reason") or {}).get("text") or "")
     if job["state"] == "FAILED" and job.get("exit_code") is not None and not text:
         return f"exit code {job['exit_code']}"
@@ -85,7 +86,7 @@ def _where(job: Data) -> str:
 
 
 def render_ask(ask: Data) -> str:
-    """`RTX3090:1 4c 16G`, in as few words as possible."""
+    """`RTX3090:1 4 cpu 16G`, `2 nodes × 4 gpu`, in as few words as possible."""
     parts = []
     if ask.get("gpus"):
         parts.append(f"{ask['gpu_model']}:{ask['gpus']}" if ask.get("gpu_model") else f"{ask['gpus']} gpu")
@@ -95,7 +96,8 @@ def render_ask(ask: Data) -> str:
         parts.append(f"{ask['cpus']} cpu")
     if ask.get("memory_mib"):
         parts.append(render_mib(ask["memory_mib"]))
-    return " ".join(parts)
+    nodes = ask.get("nodes") or 1
+    return " ".join([f"{nodes} nodes ×" if parts else f"{nodes} nodes", *parts] if nodes > 1 else parts)
 
 
 def render_seat(seat: Data) -> str:
@@ -128,7 +130,7 @@ def render_job(job: Data, now: float, paint: Painted) -> str:
         ("folder", job.get("workdir") or ""),
         ("snapshot", job.get("snapshot") or ""),
         ("asks", render_ask(job["ask"]) or "1 cpu"),
-        ("runs on", render_seat(job) if job.get("node") else ""),
+        ("runs on", "\n".join(map(render_seat, job.get("seats") or ([job] if job.get("node") else ())))),
         ("queue", job.get("queue") or ""),
         ("team", job.get("team") or ""),
         ("kind", ", ".join(kind for kind in ("preemptible", "interactive") if job.get(kind))),

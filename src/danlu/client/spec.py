@@ -19,6 +19,7 @@ if TYPE_CHECKING:
         shards: int
         cpus: int
         mem: int | str  # MiB, or "16G"
+        nodes: int  # so many at once, each with all of the above
         time: int | str | timedelta  # minutes, or "2h30m"
         name: str
         priority: int  # 1 to 9, 9 goes first
@@ -39,8 +40,8 @@ if TYPE_CHECKING:
 
 
 NAMES = (
-    "gpus", "shards", "cpus", "mem", "time", "name", "priority", "queue", "team", "preemptible", "interactive", "env",
-    "label", "workdir", "array", "after", "retries", "signal", "snapshot", "snapshot_limit", "inherit_env",
+    "gpus", "shards", "cpus", "mem", "nodes", "time", "name", "priority", "queue", "team", "preemptible", "interactive",
+    "env", "label", "workdir", "array", "after", "retries", "signal", "snapshot", "snapshot_limit", "inherit_env",
 )  # fmt: skip
 
 # What belongs to the terminal or the login and not to the person's work.

@@ -27,7 +27,9 @@ class Ask:
         if self.cpus < 1:
             raise Invalid(f"a job needs at least one CPU, not {self.cpus}", "use `--cpus 1` or more")
         if self.nodes < 1:
-            raise Invalid(f"a job needs at least one node, not {self.nodes}")
+            raise Invalid(
+                f"a job needs at least one node, not {self.nodes}", "use `--nodes 1` or more, or leave it out"
+            )
         if self.gpus and self.shards:
             raise Invalid(
                 "a job asks for whole GPUs or for shards of one, not for both",
