@@ -1,6 +1,8 @@
 """What several kinds of tests need."""
 
 import os
+import sys
+from collections.abc import Generator
 from pathlib import Path
 
 import pytest
@@ -14,3 +16,13 @@ def own_home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Monke
         monkeypatch.delenv(name)
     monkeypatch.setenv("DANLU_HOME", str(home / "danlu"))
     return home
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """What a Slurm cluster said while a test on it failed stays with the failure."""
+    report = yield
+    clusters = sys.modules.get("tests.slurm.cluster")
+    if report.failed and clusters and item.get_closest_marker("slurm"):
+        report.sections.extend(clusters.last_words().items())
+    return report

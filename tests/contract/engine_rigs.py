@@ -1,10 +1,10 @@
 """What a contract test needs of an engine: one that is open, launches for it, and ways to wait for its runs."""
 
 import asyncio
-import itertools
 import os
 import shutil
 import signal
+import tempfile
 import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import suppress
@@ -186,11 +186,11 @@ class LocalWithoutCgroupsRig(LocalRig):
         super().__init__(folder, cgroups="off")
 
 
-def _slurm_rig(version: str) -> Callable[[Path], Any]:
+def _slurm_rig(version: str, *, impatient: bool = False) -> Callable[[Path], Any]:
     def make(folder: Path) -> Any:
         from tests.contract.slurm_rig import SlurmRig  # which builds on what is here
 
-        return SlurmRig(folder, version)
+        return SlurmRig(folder, version, impatient=impatient)
 
     return make
 
@@ -201,16 +201,17 @@ RIGS: dict[str, Callable[[Path], Any]] = {
     "local-without-cgroups": LocalWithoutCgroupsRig,
     "local-uvloop": LocalRig,
     "slurm-22.05": _slurm_rig("22.05"),
+    "slurm-22.05-impatient": _slurm_rig("22.05", impatient=True),
     "slurm-24.11": _slurm_rig("24.11"),
+    "slurm-24.11-impatient": _slurm_rig("24.11", impatient=True),
 }
-_serial = itertools.count()
 
 
 def play(kind: str, test: Callable[[Any], Awaitable[None]]) -> None:
     """Run an asynchronous test with an open rig of its own, and clear up behind it."""
     # Short: a socket's path has at most 107 bytes.
-    folder = Path(f"/tmp/danlu-rig-{os.getpid()}-{next(_serial)}")
-    folder.mkdir()
+    folder = Path(tempfile.mkdtemp(prefix="danlu-rig-", dir="/tmp"))
+    folder.chmod(0o755)
 
     async def body() -> None:
         rig = RIGS[kind](folder)

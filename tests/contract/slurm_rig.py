@@ -15,9 +15,11 @@ from tests.slurm.cluster import SlurmCluster, shared_cluster
 
 
 class SlurmRig(BaseRig):
-    def __init__(self, folder: Path, version: str, cluster: SlurmCluster | None = None) -> None:
+    def __init__(
+        self, folder: Path, version: str, cluster: SlurmCluster | None = None, *, impatient: bool = False
+    ) -> None:
         super().__init__(folder)
-        self.cluster = cluster or shared_cluster(version)
+        self.cluster = cluster or shared_cluster(version, impatient=impatient)
         layout = self.cluster.layout
         cards = tuple(Gpu(at, layout.model, shards=layout.shards_per_card) for at in range(layout.cards))
         self.nodes = [Node(name, layout.cpus, layout.memory_mib, cards) for name in layout.names]

@@ -7,10 +7,11 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from tempfile import mkdtemp
 
 import pytest
 
+from tests.slurm.cage import Cage
+from tests.slurm.places import Place
 from tests.slurm.releases import NEWER, OLDER, Release, slurm_release
 
 pytestmark = pytest.mark.slurm
@@ -41,12 +42,11 @@ max_mem = "4G"
 
 
 @pytest.fixture
-def folder() -> Iterator[Path]:
-    """A short path, for a Unix socket, that others may enter."""
-    made = Path(mkdtemp(prefix="danlu-init-", dir="/tmp"))
-    made.chmod(0o755)
+def place() -> Iterator[Place]:
+    slurm_release(OLDER)  # says what is missing
+    made = Place()
     yield made
-    shutil.rmtree(made, ignore_errors=True)
+    made.close()
 
 
 def init(config: Path, out: Path, *options: str) -> None:
@@ -55,49 +55,45 @@ def init(config: Path, out: Path, *options: str) -> None:
     assert done.returncode == 0, done.stderr
 
 
-def free_ports(count: int) -> int:
-    """The first of so many in a row."""
-    for first in range(23000, 30000, count):
-        try:
-            for port in range(first, first + count):
-                with socket.socket() as tried:
-                    tried.bind(("", port))
-        except OSError:
-            continue
-        return first
-    raise AssertionError("no free ports")
-
-
 class Played:
-    """A cluster of `--try-here`, up."""
+    """A cluster of `--try-here`, up; whatever it leaves running ends with us."""
 
-    def __init__(self, config: Path, folder: Path, release: Release) -> None:
-        self.folder = folder / "slurm"
-        init(config, self.folder, "--try-here", "--port", str(free_ports(20)))
+    def __init__(self, config: Path, place: Place, release: Release) -> None:
+        self.folder = place.folder / "slurm"
+        init(config, self.folder, "--try-here", "--port", str(place.ports.first))
         if release.plugins:
             with (self.folder / "slurm.conf").open("a") as file:
                 file.write(f"PluginDir={release.plugins}\n")
-        self._environ = os.environ | {"PATH": release.search_path, "SLURM_CONF": str(self.folder / "slurm.conf")}
+        self._environ = {"PATH": release.search_path, "SLURM_CONF": str(self.folder / "slurm.conf")}
+        shutil.copy("/etc/hosts", place.folder / "hosts")
+        self._said = place.folder / "said"
+        self._cage = Cage(place.folder / "hosts", self._said, place.lock)
 
     def __enter__(self) -> "Played":
-        done = self.call("sh", str(self.folder / "try.sh"), "up")
-        if done.returncode:
-            self.__exit__()
-        logs = "".join(path.read_text()[-2000:] for path in (self.folder / "log").glob("slurm*.log"))
-        assert done.returncode == 0, done.stderr + logs
+        try:
+            self._try("up")
+        except BaseException as error:
+            for path in (self.folder / "log").glob("slurm*.log"):
+                error.add_note(f"--- {path}\n{path.read_text()[-2000:]}")
+            self._cage.end()
+            raise
         return self
 
     def __exit__(self, *_: object) -> None:
-        done = self.call("sh", str(self.folder / "try.sh"), "down")
-        assert (done.returncode, done.stdout) == (0, "down\n"), done.stderr
+        try:
+            self._try("down")
+            left = dict(self._cage.processes())
+        finally:
+            self._cage.end()
+        assert self._said.read_text().endswith("\ndown\n")
+        assert left == {}
+
+    def _try(self, word: str) -> None:
+        script = str(self.folder / "try.sh")
+        self._cage.run(socket.gethostname(), "sh", script, word, env=self._environ, seconds=150)
 
     def call(self, *command: str) -> "subprocess.CompletedProcess[str]":
-        # `try.sh` leaves daemons behind, which must not hold our pipe.
-        with (self.folder / "said").open("w+") as out, (self.folder / "complained").open("w+") as err:
-            code = subprocess.run(command, env=self._environ, stdout=out, stderr=err, timeout=150).returncode
-            out.seek(0)
-            err.seek(0)
-            return subprocess.CompletedProcess(command, code, out.read(), err.read())
+        return subprocess.run(command, env=os.environ | self._environ, capture_output=True, text=True, timeout=150)
 
     def ask(self, *command: str) -> str:
         done = self.call(*command)
@@ -106,9 +102,9 @@ class Played:
 
 
 @pytest.mark.parametrize("version", [OLDER, NEWER])
-def test_this_machine_plays_the_cluster(folder: Path, version: str) -> None:
-    (folder / "nodes.toml").write_text(LAB)
-    with Played(folder / "nodes.toml", folder, slurm_release(version)) as cluster:
+def test_this_machine_plays_the_cluster(place: Place, version: str) -> None:
+    (place.folder / "nodes.toml").write_text(LAB)
+    with Played(place.folder / "nodes.toml", place, slurm_release(version)) as cluster:
         nodes = set(cluster.ask("sinfo", "-h", "-N", "-o", "%N %T %c %m %R").splitlines())
         assert {"a1 idle 24 62260 train", "a2 idle 24 62260 train", "old idle 4 7168 login"} <= nodes
         # Cards by number and by model, shares of one, memory of those who ask for none, the default queue.
@@ -130,19 +126,19 @@ def test_this_machine_plays_the_cluster(folder: Path, version: str) -> None:
 
 
 @pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.toml")), ids=lambda path: path.stem)
-def test_the_example_clusters_boot(folder: Path, path: Path) -> None:
-    with Played(path, folder, slurm_release(OLDER)) as cluster:
+def test_the_example_clusters_boot(place: Place, path: Path) -> None:
+    with Played(path, place, slurm_release(OLDER)) as cluster:
         assert cluster.ask("srun", "--gres=gpu:1", "sh", "-c", "echo $CUDA_VISIBLE_DEVICES") == "0"
 
 
 # One machine of its own: names, network, processes, devices and system folders that only it sees.
 _MACHINE = """\
 set -eu
-folder=$1
+folder=$1 name=$2 books=$3
 mount -t proc proc /proc
 ip link set lo up
 ip addr add 10.77.0.1/32 dev lo
-hostname n1
+hostname "$name"
 mount --bind "$folder/hosts" /etc/hosts
 for place in /etc/slurm /etc/munge /var/lib/slurm /var/log/slurm /var/lib/munge /var/log/munge /var/lib/mysql /run; do
     mkdir -p $place
@@ -159,25 +155,26 @@ END
 done
 mkdir /dev/shm
 ln -s /proc/self/fd /dev/fd
-if [ "$2" = accounting ]; then
+if [ "$books" = accounting ]; then
     mkdir /run/mysqld
     chown mysql:mysql /run/mysqld /var/lib/mysql
     mariadb-install-db --user=mysql --skip-test-db >/dev/null
 fi
 cd "$folder/slurm"
 sh rollout.sh
-timeout 60 sh -c 'until [ "$(sinfo -h -o %T)" = idle ]; do sleep 0.1; done' || tail -n 20 /var/log/slurm/*.log
+# Idle alone is not enough: what runs before the node has told its version may lose its output.
+timeout 60 sh -c 'until sinfo -h -o "%T %v" | grep -q "^idle [0-9]"; do sleep 0.1; done' || tail /var/log/slurm/*.log
 sinfo -h -o 'state %T'
-scontrol show node n1 | grep -i reason || true
+scontrol show node "$name" | grep -i reason || true
 srun --gres=gpu:1 sh -c 'echo "given $CUDA_VISIBLE_DEVICES $SLURM_STEP_GPUS"'
 # The card that was not given cannot be opened; the one that was has no driver behind it, which is another answer.
 srun --gres=gpu:1 sh -c 'for n in 0 1; do (: </dev/nvidia$n) 2>&1 | sed "s/.*: /card $n: /"; done'
 srun --mem=64 python3 -c 'x = b"x" * (500 << 20); print("unlimited")' || echo "memory $?"
 job=$(sbatch --parsable -o /dev/null --wrap 'setsid sleep 7654 & setsid sh -c "sleep 7654 & sleep 7654" & sleep 7654')
-timeout 30 sh -c 'until [ "$(pgrep -xc sleep)" -ge 4 ]; do :; done' || echo "the job has not begun"
+timeout 60 sh -c 'until [ "$(pgrep -fxc "sleep 7654")" -ge 4 ]; do sleep 0.1; done' || echo "the job has not begun"
 scancel "$job"
-timeout 60 sh -c 'while pgrep -x sleep; do :; done' >/dev/null && echo "nothing left"
-if [ "$2" = accounting ]; then
+timeout 60 sh -c 'while pgrep -fx "sleep 7654"; do sleep 0.1; done' >/dev/null && echo "nothing left"
+if [ "$books" = accounting ]; then
     timeout 60 sh -c 'until sacct -a -n -X -j 1 -o state,alloctres%60 | grep COMPLETED; do sleep 0.2; done'
 fi
 sh rollout.sh >/dev/null && ls /etc/slurm
@@ -186,24 +183,27 @@ sh rollout.sh >/dev/null && ls /etc/slurm
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("books", ["accounting", "none"])
-def test_the_scripts_make_a_machine_a_cluster_that_holds_jobs_to_what_they_got(folder: Path, books: str) -> None:
+def test_the_scripts_make_a_machine_a_cluster_that_holds_jobs_to_what_they_got(place: Place, books: str) -> None:
     """With cgroups: cores, memory and cards."""
-    slurm_release(OLDER)
+    folder, name = place.folder, f"m{place.number}"
     memory_mib = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") >> 20
     (folder / "nodes.toml").write_text(
         f"[slurm]\naccounting = {'true' if books == 'accounting' else 'false'}\n"
-        f'[[nodes]]\nname = "n1"\ncpus = {os.cpu_count()}\nmemory = "{memory_mib}M"\ngpus = "2xRTX3090"\n'
+        f'[[nodes]]\nname = "{name}"\ncpus = {os.cpu_count()}\nmemory = "{memory_mib}M"\ngpus = "2xRTX3090"\n'
     )
-    (folder / "hosts").write_text("127.0.0.1 localhost\n10.77.0.1 n1\n")
+    (folder / "hosts").write_text(f"127.0.0.1 localhost\n10.77.0.1 {name}\n")
     init(folder / "nodes.toml", folder / "slurm")
-    unshare = ["unshare", "--pid", "--fork", "--kill-child", "--mount", "--uts", "--net", "--propagation", "slave"]
+    # It ends with us, and its groups of processes bear its name: other runs of the tests have machines too.
+    unshare = ["setpriv", "--pdeathsig", "KILL", "unshare", "--pid", "--fork", "--kill-child", "--mount", "--uts"]
+    unshare += ["--net", "--propagation", "slave"]
+    remove_groups(name)
     with (folder / "said").open("w+") as out:
         try:
-            command = [*unshare, "sh", "-c", _MACHINE, "sh", str(folder), books]
-            subprocess.run(command, stdout=out, stderr=out, timeout=280, env={"PATH": os.defpath + ":/usr/sbin:/sbin"})
+            command = [*unshare, "sh", "-c", _MACHINE, "sh", str(folder), name, books]
+            path = {"PATH": os.defpath + ":/usr/sbin:/sbin"}
+            subprocess.run(command, stdout=out, stderr=out, timeout=280, env=path, pass_fds=[place.lock.fileno()])
         finally:
-            for place in Path("/sys/fs/cgroup").glob("*/slurm*"):
-                subprocess.run(["find", str(place), "-depth", "-type", "d", "-exec", "rmdir", "{}", "+"], check=False)
+            remove_groups(name)
         out.seek(0)
         said = out.read()
     assert "state idle" in said, said
@@ -218,3 +218,8 @@ def test_the_scripts_make_a_machine_a_cluster_that_holds_jobs_to_what_they_got(f
     secret = "\nslurmdbd.conf" if books == "accounting" else ""
     assert said.rstrip().endswith(f"cgroup.conf\ngres.conf\nslurm.conf{secret}"), said
     assert ("gres/gpu=1" in said) == (books == "accounting"), said
+
+
+def remove_groups(machine: str) -> None:
+    for place in Path("/sys/fs/cgroup").glob(f"*/slurm_{machine}"):
+        subprocess.run(["find", str(place), "-depth", "-type", "d", "-exec", "rmdir", "{}", "+"], check=False)

@@ -45,10 +45,6 @@ class Accounting:
     def kill_daemon(self) -> None:
         self._cage.signal(signal.SIGKILL, *self._pids("slurmdbd"))
 
-    def recover(self) -> None:
-        if not self._pids("slurmdbd"):
-            self.start_daemon()
-
     def _stop_daemon(self) -> None:
         self._cage.signal(signal.SIGTERM, *self._pids("slurmdbd"))
         wait_until(lambda: not self._pids("slurmdbd"), "slurmdbd stops")

@@ -4,9 +4,10 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
+from typing import IO
 
 # The kernel's promise: when the first process of a process namespace ends, all others are killed. That first one reads
 # a pipe whose other end is ours alone; it ignores SIGCHLD, so that those it inherits leave no zombies.
@@ -28,9 +29,10 @@ def wait_until(is_so: Callable[[], bool], what: str, seconds: float = 60) -> Non
 
 
 class Cage:
-    """Processes on machines of different names, which `hosts` resolves. `log` gets what they say before they are up."""
+    """Processes on machines of different names, which `hosts` resolves. `log` gets what they say before they are up.
+    `lock` stays locked as long as one of them is alive, even if we are not."""
 
-    def __init__(self, hosts: Path, log: Path) -> None:
+    def __init__(self, hosts: Path, log: Path, lock: IO[str]) -> None:
         self._log = log
         self._children: list[subprocess.Popen[bytes]] = []
         spaces = ["--pid", "--fork", "--kill-child", "--mount", "--propagation", "slave"]
@@ -38,6 +40,8 @@ class Cage:
             ["unshare", *spaces, "sh", "-c", _FIRST, str(hosts)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
+            # `unshare` itself lives until all processes inside have been buried.
+            pass_fds=(lock.fileno(),),
         )
         assert self._first.stdout
         said = self._first.stdout.readline()
@@ -46,7 +50,13 @@ class Cage:
         self._namespace = os.readlink(f"/proc/{self._pid}/ns/pid")
 
     def run(
-        self, machine: str, *command: str, user: str | None = None, env: dict[str, str] | None = None, wait: bool = True
+        self,
+        machine: str,
+        *command: str,
+        user: str | None = None,
+        env: Mapping[str, str] | None = None,
+        wait: bool = True,
+        seconds: float = 60,
     ) -> None:
         """Start a daemon on the machine of that name. With `wait`, until it went to the background by itself."""
         enter = ["nsenter", f"--target={self._pid}", "--pid", "--mount"]
@@ -59,11 +69,11 @@ class Cage:
                 stdout=out,
                 stderr=out,
                 cwd="/",
-                env={"PATH": _PATH} | (env or {}),
+                env={"PATH": _PATH, **(env or {})},
             )
         self._children.append(started)
         if wait:
-            code = started.wait(timeout=60)
+            code = started.wait(timeout=seconds)
             assert code == 0, f"{' '.join(command)} ended with {code}: {self._log.read_text()[-2000:]}"
 
     def processes(self) -> Iterator[tuple[int, str]]:

@@ -1,7 +1,6 @@
 """A private Slurm cluster, its good days and its bad ones."""
 
 import atexit
-import fcntl
 import os
 import re
 import secrets
@@ -12,31 +11,38 @@ import subprocess
 from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import IO
 
 from tests.slurm.accounting import Accounting
 from tests.slurm.cage import Cage, wait_until
-from tests.slurm.layout import CONTROLLER, IMPATIENT, Layout, Ports, render_gres_conf, render_hosts, render_slurm_conf
+from tests.slurm.layout import CONTROLLER, IMPATIENT, Layout, render_gres_conf, render_hosts, render_slurm_conf
+from tests.slurm.places import Place
 from tests.slurm.releases import Release, slurm_release
 
-_BASE = Path("/tmp/danlu-slurm")
-_FIRST_PORT = 20100
+# States that a job does not leave again.
+_OVER = frozenset(
+    {"BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "TIMEOUT"}
+)
+_NOISE = ("pmix", "mpi/", "cgroup", "state file")
 
 
 class SlurmCluster:
     """Up when made; `close` ends and removes everything. So does the end of this process, even a hard one:
-    only a folder stays behind then, which the next cluster in its place removes."""
+    only a folder stays behind then, which the next cluster removes."""
 
     def __init__(self, release: Release, layout: Layout) -> None:
         self.release, self.layout = release, layout
-        self._lock, self._folder, self._ports = _own_place()
-        self.folder = self._folder
+        self._place = Place()
+        self._ports = self._place.ports
+        self.folder = self._folder = self._place.folder
+        self.is_harmed = False
+        self._heard: dict[Path, int] = {}
         self._write_files()
-        self._cage = Cage(self._folder / "hosts", self._folder / "log/cage.log")
+        self._cage = Cage(self._folder / "hosts", self._folder / "log/cage.log", self._place.lock)
         self._accounting = Accounting(self._cage, release, self._folder, self._ports) if layout.accounting else None
         try:
             self._start_all()
-        except BaseException:
+        except BaseException as error:
+            error.add_note(self.last_words())
             self.close()
             raise
         atexit.register(self.close)
@@ -80,7 +86,12 @@ class SlurmCluster:
         return self.call("squeue", "--noheader", "--states=all", f"--jobs={job}", "--format=%T").stdout.rstrip("\n")
 
     def wait_for(self, job: str, state: str, seconds: float = 60) -> None:
-        wait_until(lambda: self.state(job) == state, f"job {job} is {state}", seconds)
+        def is_so() -> bool:
+            seen = self.state(job)
+            assert seen == state or seen not in _OVER, f"job {job} is {seen}, and will not be {state}"
+            return seen == state
+
+        wait_until(is_so, f"job {job} is {state}", seconds)
 
     # The controller
 
@@ -93,14 +104,18 @@ class SlurmCluster:
 
     def stop_controller(self) -> None:
         """In good order: what it knows is saved."""
+        self.is_harmed = True
         self._cage.signal(signal.SIGTERM, *self._controllers())
         wait_until(lambda: not self._controllers(), "slurmctld stops")
 
     def kill_controller(self) -> None:
+        """What it has not saved is forgotten: it gives the number of a job a second time, to another."""
+        self.is_harmed = True
         self._cage.signal(signal.SIGKILL, *self._controllers())
 
     def hang_controller(self) -> None:
         """It takes connections, and says nothing."""
+        self.is_harmed = True
         self._cage.signal(signal.SIGSTOP, *self._controllers())
 
     def continue_controller(self) -> None:
@@ -126,17 +141,25 @@ class SlurmCluster:
         found = re.search(r"State=(\S+)", self.call("scontrol", "show", "node", name).stdout)
         return found[1] if found else ""
 
+    def _is_registered(self, name: str) -> bool:
+        """A new node that answers is called IDLE before its version is known; what runs there then loses its output."""
+        said = self.call("scontrol", "show", "node", name).stdout
+        return "State=IDLE " in said and "Version=" in said
+
     def kill_node_daemon(self, name: str) -> None:
         """slurmd is gone; the jobs there run on."""
+        self.is_harmed = True
         self._cage.signal(signal.SIGKILL, *self._node_daemons(name))
 
     def stop_node_daemon(self, name: str) -> None:
+        self.is_harmed = True
         # It may ignore a polite request for long when it has no controller.
         self._cage.signal(signal.SIGTERM, *self._node_daemons(name))
         wait_until(lambda: not self._node_daemons(name), f"slurmd of {name} stops")
 
     def cut_power(self, name: str) -> None:
         """Everything on the node is gone at once, jobs too."""
+        self.is_harmed = True
         self._cage.signal(signal.SIGKILL, *self._cage.pids_on(name))
 
     def _node_daemons(self, name: str) -> list[int]:
@@ -149,20 +172,14 @@ class SlurmCluster:
 
     @property
     def accounting(self) -> Accounting:
+        """For bad days: nobody knows what is done to it."""
         assert self._accounting, "this cluster has no accounting"
+        self.is_harmed = True
         return self._accounting
 
-    def recover(self) -> None:
-        """Whatever was done to it, all daemons are well, no job waits or runs, and nodes are idle."""
-        if self._accounting:
-            self._accounting.recover()
-        self.continue_controller()
-        if not self._controllers():
-            self.start_controller()
-        for name in self.layout.names:
-            if not self._node_daemons(name):
-                self.start_node(name)
-        self.call("scontrol", "update", f"nodename={','.join(self.layout.names)}", "state=resume")
+    def clear(self) -> None:
+        """No job waits or runs, and all nodes take new ones."""
+        self._heard = {path: path.stat().st_size for path in self._logs()}
         wait_until(self._is_empty, "all jobs are gone")
         for name in self.layout.names:
             # A node may be called MIXED long after its last job: what is taken is counted once a second, and not again
@@ -181,8 +198,20 @@ class SlurmCluster:
         """Twice is fine."""
         atexit.unregister(self.close)
         self._cage.end()
-        shutil.rmtree(self._folder, ignore_errors=True)
-        self._lock.close()
+        self._place.close()
+
+    def last_words(self) -> str:
+        """What its daemons have said since it was last cleared, for who wants to know why a test failed."""
+        said = []
+        for path in self._logs():
+            with path.open(errors="replace") as file:
+                file.seek(self._heard.get(path, 0))
+                lines = [line for line in file if not any(word in line for word in _NOISE)]
+            said += [f"--- {path}\n", *lines[-200:]]
+        return "".join(said)
+
+    def _logs(self) -> list[Path]:
+        return sorted((self._folder / "log").iterdir())
 
     def _start_all(self) -> None:
         munge = self._folder / "munge"
@@ -196,7 +225,7 @@ class SlurmCluster:
         for name in self.layout.names:
             self.start_node(name)
         for name in self.layout.names:
-            self.wait_for_node(name, "IDLE")
+            wait_until(lambda name=name: self._is_registered(name), f"node {name} is registered")  # type: ignore[misc]
 
     def _write_files(self) -> None:
         folder = self._folder
@@ -216,42 +245,10 @@ class SlurmCluster:
             # Slurm wants a device, and looks no further.
             os.mknod(folder / f"dev/nvidia{card}", 0o666 | 0o020000, os.makedev(195, card))
         at = str(folder)
-        (folder / "hosts").write_text(render_hosts(self.layout))
+        (folder / "hosts").write_text(render_hosts(self.layout, socket.gethostname()))
         (folder / "slurm.conf").write_text(render_slurm_conf(self.layout, at, self._ports, self.release.plugins))
         (folder / "gres.conf").write_text(render_gres_conf(self.layout, at))
         (folder / "cgroup.conf").write_text("CgroupPlugin=cgroup/v1\n")
-
-
-def _own_place() -> tuple[IO[str], Path, Ports]:
-    """A lock that ends with this process, an empty folder, and free ports, all three of the same number."""
-    _BASE.mkdir(mode=0o755, exist_ok=True)
-    assert _BASE.stat().st_uid == os.getuid(), f"{_BASE} belongs to somebody else"
-    for number in range(100):
-        lock = (_BASE / f"{number}.lock").open("w")
-        ports = Ports(_FIRST_PORT + 20 * number)
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            lock.close()
-            continue
-        if not all(_is_free(ports.first + offset) for offset in range(ports.count)):
-            lock.close()
-            continue
-        folder = _BASE / str(number)
-        shutil.rmtree(folder, ignore_errors=True)
-        folder.mkdir(mode=0o755)
-        return lock, folder, ports
-    raise AssertionError(f"a hundred clusters run in {_BASE}")
-
-
-def _is_free(port: int) -> bool:
-    with socket.socket() as tried:
-        tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            tried.bind(("", port))
-        except OSError:
-            return False
-    return True
 
 
 def slurm_cluster(version: str, layout: Layout | None = None) -> SlurmCluster:
@@ -259,13 +256,28 @@ def slurm_cluster(version: str, layout: Layout | None = None) -> SlurmCluster:
     return SlurmCluster(slurm_release(version), layout or Layout())
 
 
-_shared: dict[tuple[str, bool], SlurmCluster] = {}
+_shared: list[SlurmCluster] = []
 
 
-def shared_cluster(version: str, *, accounting: bool = False) -> SlurmCluster:
-    """One for the whole test process, well and without jobs. It is impatient: see `layout`."""
-    if (version, accounting) not in _shared:
-        _shared[version, accounting] = slurm_cluster(version, Layout(accounting=accounting, settings=IMPATIENT))
-    cluster = _shared[version, accounting]
-    cluster.recover()
-    return cluster
+def shared_cluster(
+    version: str, layout: Layout | None = None, *, accounting: bool = False, impatient: bool = False
+) -> SlurmCluster:
+    """One of its kind for the whole test process, without jobs; another one after a test that harmed it, or that
+    failed. `impatient` ones are for lost nodes: see `layout`."""
+    layout = layout or Layout(accounting=accounting, settings=IMPATIENT if impatient else {})
+    for cluster in [one for one in _shared if one.is_harmed]:
+        _shared.remove(cluster)
+        cluster.close()
+    found = [one for one in _shared if (one.release.version, one.layout) == (version, layout)]
+    if not found:
+        found = [slurm_cluster(version, layout)]
+        _shared.extend(found)
+    found[0].clear()
+    return found[0]
+
+
+def last_words() -> dict[str, str]:
+    """Of the shared clusters, after a failure. No other test meets them again."""
+    for cluster in _shared:
+        cluster.is_harmed = True
+    return {f"Slurm {cluster.release.version} in {cluster.folder}": cluster.last_words() for cluster in _shared}

@@ -165,6 +165,7 @@ def render_slurmdbd_conf(folder: str, ports: Ports, plugins: str | None) -> str:
     return "\n".join([*(f"{name}={value}" for name, value in settings.items()), ""])
 
 
-def render_hosts(layout: Layout) -> str:
-    """The nodes find each other by name, as on a real network."""
-    return f"127.0.0.1 localhost {CONTROLLER} {' '.join(layout.names)}\n"
+def render_hosts(layout: Layout, machine: str) -> str:
+    """The nodes find each other by name, as on a real network. So does the controller find who asks it, on this
+    machine: it tries for ten seconds otherwise, and hears nobody meanwhile."""
+    return f"127.0.0.1 localhost {CONTROLLER} {' '.join(layout.names)} {machine}\n"

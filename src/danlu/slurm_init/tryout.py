@@ -27,7 +27,8 @@ alive() {{
 }}
 wait_for() {{ n=0; until "$@" >/dev/null 2>&1; do n=$((n + 1)); [ $n -lt 600 ] || return 1; sleep 0.1; done; }}
 answers() {{ scontrol ping | grep -q UP; }}
-all_idle() {{ [ "$(sinfo -h -N -t idle,mix,alloc -o %N | sort -u | wc -l)" = {count} ]; }}
+# A node is called idle as soon as it answers, a second before its version is known; who runs there then loses output.
+all_idle() {{ [ "$(sinfo -h -N -t idle,mix,alloc -o '%v %N' | grep '^[0-9]' | sort -u | wc -l)" = {count} ]; }}
 no_jobs() {{ [ -z "$(squeue -h -t R,CG,S,CF)" ]; }}
 
 up() {{
