@@ -2,6 +2,7 @@
 
 import re
 import shutil
+import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -152,6 +153,19 @@ def test_a_node_without_room_is_not_waited_for(cluster: SlurmCluster, doctor: Do
     found = doctor(cluster, "--deep")
     assert found["deep.busy"]["found"].startswith("not checked: gn1: no room")
     wait_until(lambda: cluster.ask("squeue", "--noheader", "--format=%i") == job, "no job of the doctor is left")
+
+
+@SLURM
+def test_ctrl_c_takes_the_jobs_along(cluster: SlurmCluster, here: Installation) -> None:
+    job = cluster.submit("sleep 600", "--exclusive", "--nodelist=gn1")
+    cluster.wait_for(job, "RUNNING")
+    begun = here.begin("doctor", "--deep", env=dict(cluster.environment))
+    queue = ("squeue", "--noheader", "--format=%j %T")
+    wait_until(lambda: "danlu-doctor PENDING" in cluster.ask(*queue), "a job of the doctor waits")
+    begun.send_signal(signal.SIGINT)
+    assert begun.wait(60) == 130
+    wait_until(lambda: "danlu-doctor" not in cluster.ask(*queue), "no job of the doctor is left")
+    assert not here.home.exists()
 
 
 @SLURM

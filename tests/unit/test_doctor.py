@@ -9,16 +9,21 @@ from typing import Any
 
 import pytest
 
+from danlu.cluster import nodes_of, queues_of
+from danlu.config import load_settings
 from danlu.doctor.facts import Person, Said, Slurm, Wishes
 from danlu.doctor.findings import Finding, Level
 from danlu.doctor.judge_accounts import judge_accounting, judge_rights
 from danlu.doctor.judge_nodes import judge_cards, judge_nodes
 from danlu.doctor.judge_order import judge_order, judge_trouble
-from danlu.doctor.judge_queues import judge_queues
+from danlu.doctor.judge_queues import judge_queues, open_queues
 from danlu.doctor.judge_reach import NEEDED, judge_auth, judge_commands, judge_controller, judge_versions
 from danlu.doctor.judge_shares import judge_limits, judge_sharing
 from danlu.doctor.texts import NodeLine, controller_doors, devices_of, models_in, node_lines, parse_conf, records
 from danlu.doctor.texts import settings_in as config_of
+from danlu.slurm_init.blueprint import blueprint_of
+from danlu.slurm_init.side_files import render_cgroup_conf
+from danlu.slurm_init.slurm_conf import render_slurm_conf
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "slurm"
 VERSIONS = ["22.05.8", "24.11.5"]
@@ -315,6 +320,12 @@ def test_queues_that_surprise(change: tuple[str, str], wishes: Wishes, code: str
     assert levels(judge_queues([], wishes)) == {"queues.none": "problem"}
 
 
+def test_the_queue_in_which_a_look_is_taken() -> None:
+    assert open_queues(partitions()) == ["gpu", "debug"]
+    other = partitions("24.11.5", ("PartitionName=gpu AllowGroups=ALL", "PartitionName=gpu AllowGroups=nlp"))
+    assert open_queues([{**one, "Default": "NO"} for one in other]) == ["debug", "gpu"]
+
+
 # Order and bad days
 
 
@@ -437,3 +448,26 @@ def test_every_code_is_documented() -> None:
     named = set(re.findall(r"`([a-z]+\.[a-z_]+)`", page[page.index("## What is looked at") :]))
     made = {f"{topic}.{what}" for topic in ("shared", "state") for what in ("space", "unwritable")}
     assert named - codes == made
+
+
+@pytest.mark.parametrize("books", ["true", "false"])
+def test_the_doctor_is_content_with_what_slurm_init_writes(tmp_path: Path, books: str) -> None:
+    file = tmp_path / "nodes.toml"
+    file.write_text(f'[slurm]\naccounting = {books}\n[[nodes]]\nname = "n[1-2]"\ngpus = "4xRTX3090"\n')
+    wanted = load_settings(str(file), {})
+    machines = nodes_of(wanted.nodes)
+    plan = blueprint_of(wanted, machines, queues_of(wanted.queues, machines))
+    written = dict(re.findall(r"(?m)^([A-Z]\w+)=(\S+)$", render_slurm_conf(plan)))
+    held = dict(re.findall(r"(?m)^(Constrain\w+)=(\S+)$", render_cgroup_conf(plan)))
+    config = {**settings("scontrol-config-no-accounting"), **written, **held}
+    queues = records("\n".join(re.findall(r"(?m)^PartitionName=.*$", render_slurm_conf(plan))))
+    found = [
+        *judge_sharing(config, nodes(), queues),
+        *judge_limits(a_cluster(), config, has_cards=True),
+        *judge_queues(queues, Wishes(has_default_time=True)),
+        *judge_order(config, queues),
+        *judge_trouble(a_cluster(), config, Wishes()),
+        *judge_accounting(a_cluster(clusters=Said(0, "danlu|n1\n")), config, has_cards=True),
+    ]
+    assert [one for one in found if one.level in (Level.WARNING, Level.PROBLEM)] == []
+    assert {one.code for one in found if one.level is Level.NOTE} <= {"accounting.off", "trouble.part_limits"}

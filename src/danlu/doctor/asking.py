@@ -4,10 +4,15 @@ import contextlib
 import os
 import signal
 import subprocess
+import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
 
 from danlu.doctor.facts import Said
+
+Seen = TypeVar("Seen")
 
 USUAL_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 PATIENCE_S = 4.0
@@ -42,10 +47,26 @@ def ask(argv: Sequence[str], *, extra: Mapping[str, str] | None = None, patience
         _asked.discard(child)
 
 
-def stop_all() -> None:
-    """Who interrupts us leaves no command, and no job of one, behind."""
-    for child in list(_asked):
-        _signal(child, signal.SIGTERM)
+@contextlib.contextmanager
+def together(most: int) -> Iterator[ThreadPoolExecutor]:
+    """Threads for several questions at once. Who interrupts them leaves no command, and no job of one, behind."""
+    with ThreadPoolExecutor(most) as threads:
+        try:
+            yield threads
+        except BaseException:
+            threads.shutdown(wait=False, cancel_futures=True)
+            for child in list(_asked):
+                _signal(child, signal.SIGTERM)
+            raise
+
+
+def in_time(look: Callable[[], Seen], too_late: Seen, patience_s: float = PATIENCE_S) -> Seen:
+    """What a look finds; `too_late` if it does not come back, as from a mount whose server is gone."""
+    found: list[Seen] = []
+    thread = threading.Thread(target=lambda: found.append(look()), daemon=True)
+    thread.start()
+    thread.join(patience_s)
+    return found[0] if found else too_late
 
 
 def _ended(child: "subprocess.Popen[bytes]") -> tuple[bytes, bytes]:

@@ -19,6 +19,7 @@ from danlu.doctor.facts import Server, Slurm, Wishes
 from danlu.doctor.findings import Finding, plural, unchecked
 from danlu.doctor.judge_folders import judge_clock, judge_shared, judge_state
 from danlu.doctor.judge_probes import judge_probes
+from danlu.doctor.judge_queues import open_queues
 from danlu.doctor.look_machine import look_at_clock, look_at_folder, look_at_machine, look_at_server
 from danlu.doctor.look_nodes import look_at_nodes
 from danlu.doctor.look_slurm import look_at_slurm
@@ -88,8 +89,9 @@ class Examination:
         files_dir = self._settings.shared_dir or self._state_dir
         yield from judge_accounts.judge_rights(slurm, config, self._wishes)
         yield from judge_shared(look_at_folder(files_dir), slurm, nodes, self._wishes)
-        if files_dir != self._state_dir:
-            yield from judge_state(look_at_folder(self._state_dir), self._wishes)
+        for one in judge_state(look_at_folder(self._state_dir), self._wishes):
+            if files_dir != self._state_dir or one.code == "state.network":
+                yield one
         yield from judge_clock(look_at_clock(), slurm)
         if self._deep:
             yield from self._look_inside(slurm, nodes, files_dir)
@@ -113,8 +115,8 @@ class Examination:
             yield unchecked("deep.none", "slurmctld does not answer")
             return
         partitions = records(slurm.partitions.out) if slurm.partitions else []
-        up = frozenset(one["PartitionName"] for one in partitions if one.get("State") == "UP")
-        asked = [node for node in nodes if node.facts.node.accepts_jobs and up & set(node.facts.partitions)]
+        up = open_queues(partitions)
+        asked = [node for node in nodes if node.facts.node.accepts_jobs and set(up) & set(node.facts.partitions)]
         if asked:
             self._announce(f"runs a small job on {plural(len(asked), 'node')} (srun: 1 core, 64 MiB, no card)")
         yield from judge_probes(look_at_nodes(slurm, nodes, asked, folder, up, self._tell))

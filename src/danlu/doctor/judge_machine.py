@@ -16,7 +16,7 @@ def judge_server(server: Server | None) -> Iterator[Finding]:
     if server is None:
         return
     if server.silence:
-        yield note("server.silent", f"the server at {server.address} does not answer: {server.silence}")
+        yield note("server.silent", f"not checked: the server at {server.address}: {server.silence}")
         return
     said = f"danlu {server.version} at {server.address}, engine {server.engine}"
     if server.trouble:

@@ -1,6 +1,7 @@
 """What small jobs saw on the nodes (`--deep`). Pure."""
 
-from collections.abc import Iterable, Iterator
+import re
+from collections.abc import Iterator
 
 from danlu.doctor.facts import DeepLook, Probe
 from danlu.doctor.findings import Finding, named, note, ok, plural, problem, warning
@@ -18,7 +19,7 @@ def judge_probes(look: DeepLook) -> Iterator[Finding]:
     if heard:
         slowest = max(probe.took_s for probe in heard)
         yield ok("deep.ran", f"a job ran on {plural(len(heard), 'node')}, the slowest within {slowest:.1f} s")
-    yield from _silent(look.probes)
+    yield from _silent(look)
     if heard:
         yield from _folder(look, heard)
         yield from _people(look, heard)
@@ -28,13 +29,16 @@ def judge_probes(look: DeepLook) -> Iterator[Finding]:
         yield from _memory(heard)
 
 
-def _silent(probes: Iterable[Probe]) -> Iterator[Finding]:
+def _silent(look: DeepLook) -> Iterator[Finding]:
     by_trouble: dict[str, list[str]] = {}
-    for probe in probes:
+    for probe in look.probes:
         if probe.trouble:
             by_trouble.setdefault(probe.trouble, []).append(probe.node)
     for trouble, names in by_trouble.items():
-        if trouble.startswith("no room"):
+        if re.search(r"(?i)invalid (account|qos)|permission denied|not permitted|policy", trouble):
+            costs = "nothing could be seen from inside; a server of the same user can run no job either"
+            yield warning("deep.refused", f"Slurm takes no job of {look.user.name}: {trouble}", costs)
+        elif trouble.startswith("no room"):
             yield note("deep.busy", f"not checked: {named(names)}: {trouble}")
         else:
             costs = "jobs that Slurm places there may fare no better"

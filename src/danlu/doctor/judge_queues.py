@@ -43,6 +43,17 @@ def judge_queues(partitions: Sequence[Pairs], wishes: Wishes) -> Iterator[Findin
     yield from _endless(partitions, wishes)
 
 
+def open_queues(partitions: Sequence[Pairs]) -> list[str]:
+    """Those that start jobs: the default one first, those that are not for everybody last."""
+    up = [one for one in partitions if one.get("State") == "UP" and one.get("RootOnly") != "YES"]
+    up.sort(key=lambda one: (one.get("Default") != "YES", bool(_restrictions(one))))
+    return [one["PartitionName"] for one in up]
+
+
+def _restrictions(one: Pairs) -> list[str]:
+    return [f"{key}={one[key]}" for key in ("AllowGroups", "AllowAccounts", "AllowQos") if one.get(key, "ALL") != "ALL"]
+
+
 def _unknown(names: list[str], wishes: Wishes) -> Iterator[Finding]:
     unknown = [name for name in wishes.queues if name not in names]
     if unknown:
@@ -92,9 +103,7 @@ def _one(one: Pairs) -> Iterator[Finding]:
         )
     if one.get("RootOnly") == "YES":
         yield warning("queues.root_only", f"{name}: RootOnly=YES", "jobs of people are refused there")
-    limits = [
-        f"{key}={one[key]}" for key in ("AllowGroups", "AllowAccounts", "AllowQos") if one.get(key, "ALL") != "ALL"
-    ]
+    limits = _restrictions(one)
     if limits:
         costs = "who is not in them is refused by Slurm, after Danlu has said yes"
         yield note("queues.restricted", f"{name}: {', '.join(limits)}", costs)

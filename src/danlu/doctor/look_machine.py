@@ -11,7 +11,7 @@ import secrets
 import socket
 
 from danlu.client import Client
-from danlu.doctor.asking import ask
+from danlu.doctor.asking import ask, in_time
 from danlu.doctor.facts import Cards, Clock, Folder, Groups, Machine, Person, Server
 from danlu.engines.cgroups import Groups as KeeperGroups
 from danlu.errors import DanluError
@@ -92,7 +92,11 @@ def look_at_groups() -> Groups:
 
 def look_at_folder(path: str) -> Folder:
     """Whether files can be made there, or where it would be made; what was tried is taken away again."""
-    path = os.path.abspath(path)
+    silent = Folder(path, trouble="it does not answer; is it on a mount whose server is gone?")
+    return in_time(lambda: _folder(os.path.abspath(path)), silent)
+
+
+def _folder(path: str) -> Folder:
     place = path
     while not os.path.lexists(place):
         place = os.path.dirname(place)

@@ -8,10 +8,10 @@ import shutil
 import socket
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from concurrent.futures import as_completed
 from dataclasses import replace
 
-from danlu.doctor.asking import USUAL_PATH, ask
+from danlu.doctor.asking import USUAL_PATH, ask, together
 from danlu.doctor.facts import DeepLook, Probe, Slurm
 from danlu.doctor.look_slurm import slurm_env
 from danlu.doctor.probe import ROOM_WITHIN_S, parse_probe, render_probe
@@ -31,10 +31,10 @@ def look_at_nodes(
     nodes: Sequence[NodeLine],
     asked: Sequence[NodeLine],
     folder: str,
-    up: frozenset[str],
+    up: Sequence[str],
     tell: Progress,
 ) -> DeepLook:
-    """Those of the nodes that are `asked` take jobs; `up` are the partitions that start them."""
+    """Those of the nodes that are `asked` take jobs; `up` are the partitions that start them, the best first."""
     people = _people()
     if not asked:
         return DeepLook((), slurm.user, people, folder, "no node takes jobs")
@@ -44,11 +44,11 @@ def look_at_nodes(
     except OSError as error:
         return DeepLook((), slurm.user, people, folder, f"no file can be made in {folder} ({error.strerror})")
     try:
-        with ThreadPoolExecutor(AT_ONCE) as threads:
+        with together(AT_ONCE) as threads:
             names = [socket.gethostname(), *(node.name for node in nodes[:MOST_NAMES])]
             running = []
             for node in asked:
-                queue = next(name for name in node.facts.partitions if name in up)
+                queue = next(name for name in up if name in node.facts.partitions)
                 cards = devices_of(slurm.gres_conf or "", node.name)
                 script = render_probe(list(people), names, cards)
                 running.append(threads.submit(_probe, slurm, node.name, queue, script, place, token))

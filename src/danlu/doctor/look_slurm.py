@@ -6,10 +6,9 @@ import shutil
 import socket
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
-from danlu.doctor.asking import USUAL_PATH, ask
+from danlu.doctor.asking import USUAL_PATH, ask, together
 from danlu.doctor.facts import Said, Slurm
 from danlu.doctor.judge_reach import NEEDED, WANTED
 from danlu.doctor.look_machine import whoami
@@ -57,7 +56,7 @@ def look_at_slurm(given_conf: str, tell: Progress) -> Slurm:
 
 
 def _asked(seen: Slurm, doors: list[tuple[str, int]], tell: Progress) -> Slurm:
-    with ThreadPoolExecutor(AT_ONCE) as threads:
+    with together(AT_ONCE) as threads:
         ping = threads.submit(_ask, seen, "scontrol", "ping")
         munge = threads.submit(_munge, seen)
         version = threads.submit(_ask, seen, "scontrol", "--version")

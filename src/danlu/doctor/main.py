@@ -9,7 +9,6 @@ from dataclasses import replace
 
 from danlu.cli import render
 from danlu.config import Settings, load_settings
-from danlu.doctor.asking import stop_all
 from danlu.doctor.examination import Examination
 from danlu.doctor.findings import Finding, Level, as_data, count
 from danlu.doctor.look_slurm import find_conf
@@ -30,7 +29,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         render.error(error)
         return error.exit_code
     except KeyboardInterrupt:
-        stop_all()
         render.progress("")
         return INTERRUPTED
     except BrokenPipeError:

@@ -9,13 +9,14 @@ from danlu.engines.slurm_words import last_words
 
 ROOM_WITHIN_S = 10  # how long a full node is waited for
 
-# What a node is asked. `: <FILE` opens a device and does nothing with it.
+# What a node is asked. `: <FILE` opens a device and does nothing with it; a folder is made where a file could be led
+# astray by a link.
 _PROBE = """\
 say() { printf 'doctor %s %s\\n' "$1" "$2"; }
 say clock "$(date +%s.%N)"
 say uid "$(id -u)"
 say word "$(cat "$1/word" 2>&1)"
-(umask 077; echo here >"$1/$2") 2>/dev/null
+mkdir "$1/$2" 2>/dev/null
 for name in @PEOPLE@; do say person "$(id -u "$name" 2>/dev/null):$name"; done
 for name in @NAMES@; do getent hosts "$name" >/dev/null || say unknown "$name"; done
 cards=(@CARDS@)

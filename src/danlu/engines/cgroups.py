@@ -99,6 +99,7 @@ class Groups:
             raise OSError("moving between groups is slow here")
         except OSError:
             self._base = ""
+            Group(base, is_v2=True).remove()  # with what was tried in it
 
     @property
     def pools(self) -> bool:
