@@ -37,6 +37,7 @@ from danlu.engines.logfiles import LogFiles
 from danlu.errors import DanluError, Refused, Unreachable
 from danlu.loops.dependencies import release_all
 from danlu.loops.launching import Launcher
+from danlu.loops.others import Reckoning, in_books
 from danlu.loops.schedule import Schedule
 from danlu.loops.telling import Teller
 from danlu.monitor.machine import read_node
@@ -136,7 +137,7 @@ async def rooms(settings: Settings, place: boot.Place, store: SqlStore, stopping
             grace=settings.grace,
             boosted=lambda: roster.boosted(datetime.now(UTC)),
         )
-        tally = await _tally(store, settings.half_life, datetime.now(UTC))
+        tally, others = await _use(store, settings.half_life, datetime.now(UTC))
         standing = Standing(
             roster,
             tally,
@@ -147,7 +148,7 @@ async def rooms(settings: Settings, place: boot.Place, store: SqlStore, stopping
             settings.policy.waiting_there,
         )
         teller = Teller(book, engine, launcher, settings.grace)
-        schedule = Schedule(book, teller, Outlook(standing), partial(queues_with, settings.queues))
+        schedule = Schedule(book, teller, Outlook(standing), partial(queues_with, settings.queues), others)
         await release_all(book, datetime.now(UTC))
         stack.enter_context(boot.remembered(place))
         loop = asyncio.create_task(schedule.run())
@@ -162,8 +163,8 @@ async def rooms(settings: Settings, place: boot.Place, store: SqlStore, stopping
                 settings.default_time,
                 place.pretends,
                 looks_at_folders=not settings.runs_as_submitter or place.is_for_one,
-            ),
                 runs_on_many=engine.has_scheduler,
+            ),
             roster=roster,
             office=office,
             signon=await _signon(settings, office, stack),
@@ -177,8 +178,10 @@ async def rooms(settings: Settings, place: boot.Place, store: SqlStore, stopping
         )
 
 
-async def _tally(store: SqlStore, half_life: timedelta, now: datetime) -> Tally:
-    return Tally(half_life, await store.charges(Tally.since(half_life, now), with_gpus=True), now)
+async def _use(store: SqlStore, half_life: timedelta, now: datetime) -> tuple[Tally, Reckoning]:
+    """What was used, as far as it still counts; and of that, what did not come through Danlu."""
+    charges = await store.charges(Tally.since(half_life, now), with_gpus=True)
+    return Tally(half_life, charges, now), in_books(charges, now)
 
 
 def _engine(settings: Settings, place: boot.Place) -> tuple[Engine, Inventory]:

@@ -22,6 +22,7 @@ from danlu.domain.resources import Node
 from danlu.engines.fake import FakeEngine
 from danlu.engines.logfiles import LogFiles
 from danlu.loops.launching import Launcher
+from danlu.loops.others import in_books
 from danlu.loops.schedule import Schedule
 from danlu.loops.telling import Teller
 from danlu.provision.folders import log_path_of
@@ -73,20 +74,28 @@ class Rig:
 
 @contextlib.asynccontextmanager
 async def rig(
-    folder: Path, *, nodes: Sequence[Node] = (), queues: Mapping[str, Queue] | None = None, **node_options: Any
+    folder: Path,
+    *,
+    nodes: Sequence[Node] = (),
+    queues: Mapping[str, Queue] | None = None,
+    engine: FakeEngine | None = None,
+    **node_options: Any,
 ) -> AsyncIterator[Rig]:
-    """One node `desk`, or the given ones."""
-    nodes = tuple(nodes) or (node("desk", **({"gpus": 2, "cpus": 4} | node_options)),)
+    """One node `desk`, or the given ones; or an engine that brings its own."""
+    nodes = engine.nodes if engine else tuple(nodes) or (node("desk", **({"gpus": 2, "cpus": 4} | node_options)),)
     store = SqlStore(f"sqlite:///{folder}/danlu.db")
     book = Book(store, await store.open())
     roster = Roster(store, await store.people(), book.changed.set)
-    engine = FakeEngine(nodes)
+    engine = engine or FakeEngine(nodes)
     files = LogFiles()
     launcher = Launcher(book, str(folder), as_submitter=False, shards_per_gpu=64, grace=timedelta(seconds=30))
-    tally = Tally(timedelta(days=7), (), datetime.now(UTC))
-    inventory = Inventory(nodes, queues)
-    outlook = Outlook(Standing(roster, tally, inventory))
-    schedule = Schedule(book, Teller(book, engine, launcher, timedelta(seconds=30)), outlook)
+    half_life, now = timedelta(days=7), datetime.now(UTC)
+    charges = await store.charges(Tally.since(half_life, now), with_gpus=True)
+    tally = Tally(half_life, charges, now)
+    inventory = Inventory(nodes, queues, is_known=not engine.has_scheduler)
+    outlook = Outlook(Standing(roster, tally, inventory, engine_places=engine.has_scheduler))
+    teller = Teller(book, engine, launcher, timedelta(seconds=30))
+    schedule = Schedule(book, teller, outlook, others=in_books(charges, now))
     await engine.open(book.changed.set)
     loop = asyncio.create_task(schedule.run())
     stops: list[bool] = []

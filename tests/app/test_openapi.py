@@ -7,7 +7,11 @@ from fastapi.routing import APIRoute
 from pydantic import TypeAdapter
 
 from danlu.api.server import ROUTERS
+from danlu.domain.job import Reason
+from danlu.domain.resources import Ask, Seat
+from danlu.engines.base import Handle, OtherRun, RunState
 from tests.app.rig import BASE, Rig, on_rig
+from tests.builders import NOW
 
 BODY = {"command": ["true"], "workdir": "/"}
 
@@ -96,6 +100,14 @@ def test_answers_have_the_documented_shape(tmp_path: Path) -> None:
         await rig.until(lambda: any(launch.run_id == f"{job}.2" for launch in rig.engine.launches.values()))
         await checked("GET", "/jobs/{ref}", job)
         await checked("GET", "/jobs")
+        seat = Seat("desk", 1, gpus=(1,))
+        other = OtherRun("slurm:17", Handle("x"), "li", "bert", RunState.RUNNING, Ask(gpus=1), seats=(seat,))
+        why = Reason("no_room", "waits")
+        queued = OtherRun("slurm:18", Handle("y"), "li", "bert", RunState.PENDING, Ask(), submitted_at=NOW, reason=why)
+        rig.desk.rules.inventory.others = (other, queued)
+        await checked("GET", "/others")
+        await checked("GET", "/others/{ref}", "slurm:18")
+        await checked("POST", "/others/{ref}/stop", "slurm:17")
         await checked("GET", "/nodes")
         await checked("GET", "/status")
         await checked("POST", "/jobs/{ref}/clone", job)

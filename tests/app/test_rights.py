@@ -30,6 +30,8 @@ from danlu.domain.account import (
     Role,
     Team,
 )
+from danlu.domain.resources import Ask
+from danlu.engines.base import Handle, OtherRun, RunState
 from danlu.store.people import Member
 from tests.app.rig import BASE, Rig, on_rig
 
@@ -61,6 +63,9 @@ ROUTES: dict[tuple[str, str], Row] = {
     ("WS", "/jobs/{ref}/exec"): Row("job.exec"),
     ("POST", "/snapshots"): Row("job.submit", {"json": {"files": []}}, is_own=True),
     ("PUT", "/blobs/{sha256}"): Row("job.submit", {"content": b"x"}, is_own=True),
+    ("GET", "/others"): Row("other.list"),
+    ("GET", "/others/{ref}"): Row("other.show", names={"ref": "slurm:17"}),
+    ("POST", "/others/{ref}/stop"): Row("other.stop", names={"ref": "slurm:17"}),
     ("GET", "/status"): Row("server.status"),
     ("GET", "/nodes"): Row("node.list"),
     ("GET", "/queues"): Row("queue.list"),
@@ -152,8 +157,8 @@ async def move_in(rig: Rig, person: str = "") -> None:
     boost = Boost("b1", "li", "nlp", "zhao", "deadline", NOW, NOW + timedelta(days=1))
     teams = [Team(name, NOW) for name in places]
     await rig.desk.roster.record([*persons, *teams, *members, *requests, boost])
-    if person == "trusted leader":
-        rig.desk.office.rules = PeopleRules(leads_see_all=True)
+    rig.desk.office.rules = PeopleRules(leads_see_all=person == "trusted leader", as_submitter=True)
+    rig.desk.rules.inventory.others = (OtherRun("slurm:17", Handle("x"), "li", "secret name", RunState.RUNNING, Ask()),)
 
 
 async def secret_of(rig: Rig, person: str) -> str:

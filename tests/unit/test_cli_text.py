@@ -189,12 +189,24 @@ NODE = {
     "memory_mib": 65536,
     "memory_free_mib": 0,
     "accepts_jobs": True,
+    "state": "",
+    "why_closed": "",
+    "holders": [{"id": "abc", "user": "li", "shards": 8, "ends_at": "2026-11-15T14:10:00Z"}],
     "gpus": [
-        {"index": 0, "model": "RTX3090", "memory_mib": 24576, "shards": 64, "shards_free": 64, "holders": []},
+        {
+            "index": 0,
+            "model": "RTX3090",
+            "memory_mib": 0,
+            "use": "free",
+            "shards": 64,
+            "shards_free": 64,
+            "holders": [],
+        },
         {
             "index": 1,
             "model": "RTX3090",
             "memory_mib": 24576,
+            "use": "shared",
             "shards": 64,
             "shards_free": 48,
             "holders": [
@@ -202,14 +214,29 @@ NODE = {
                 {"id": "def", "user": "wang", "shards": 8, "ends_at": None},
             ],
         },
+        {
+            "index": 2,
+            "model": "A100",
+            "memory_mib": 0,
+            "use": "exclusive",
+            "shards": 4,
+            "shards_free": 0,
+            "holders": [],
+        },
     ],
 }
 
 
 def test_nodes_gpus_and_status() -> None:
-    assert render_nodes([NODE], None).splitlines()[1].split() == ["desk", "6/8", "0/64G", "1/2", "yes"]
-    held = "abc (li, 2h10m left), def (wang, no time limit)"
-    assert render_gpus([NODE], NOW, None).splitlines()[2] == f"desk  1    RTX3090  24G     48/64        {held}"
+    free = ["desk", "6/8", "0/64G", "1/3", "yes", "abc", "(li,", "8", "shards,", "2h10m", "left)"]
+    assert render_nodes([NODE], NOW, None).splitlines()[1].split() == free
+    assert render_gpus([NODE], NOW, None).splitlines() == [
+        "NODE  GPU  MODEL    MEMORY  USE        SHARDS TAKEN  HELD BY",
+        "desk  0    RTX3090          free       0/64",
+        "desk  1    RTX3090  24G     shared     16/64         "
+        "abc (li, 8 shards, 2h10m left), def (wang, 8 shards, no time limit)",
+        "desk  2    A100             exclusive  4/4           by whom is not known yet",
+    ]
     status = {
         "version": "1",
         "pid": 7,
@@ -218,4 +245,12 @@ def test_nodes_gpus_and_status() -> None:
         "nodes": [NODE],
         "jobs": {"RUNNING": 2},
     }
-    assert "cards    desk: 2 x RTX3090 (1 free)\njobs     2 running" in render_status(status, NOW)
+    assert "cards    desk: 2 x RTX3090 (1 free), 1 x A100 (0 free)\njobs     2 running" in render_status(status, NOW)
+
+
+def test_closed_nodes_say_why_and_many_holders_are_counted() -> None:
+    closed = {"accepts_jobs": False, "state": "MIXED+DRAIN", "why_closed": "bad fan,\x1b[2J card 2"}
+    many = [{"id": f"slurm:{number}", "user": "li", "shards": 0, "ends_at": None} for number in range(9)]
+    line = render_nodes([NODE | closed | {"holders": many}], NOW, None).splitlines()[1]
+    assert "no: bad fan,\\x1b[2J card 2 (MIXED+DRAIN)  slurm:0 (li, no time limit), slurm:1" in line
+    assert line.endswith("slurm:4 (li, no time limit), and 4 more")

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from danlu.domain.queue import Queue
 from danlu.domain.resources import Node
-from danlu.engines.base import OtherRun
+from danlu.engines.base import NodeNow, OtherRun, RunState
 
 
 class Inventory:
@@ -16,14 +16,31 @@ class Inventory:
     ) -> None:
         self.nodes = tuple(nodes)
         self.queues = queues or {}
-        self.others: tuple[OtherRun, ...] = ()  # those that did not come through Danlu
+        self.others: tuple[OtherRun, ...] = ()  # those that did not come through Danlu, and are not over
+        self.now: Mapping[str, NodeNow] = {}  # nodes in the engine's own words, where it has some
         self.room_for = 1 << 62  # how many more runs the queue of the engine takes
         self.is_known = is_known
-        self.stamp = 0  # another one after every change
+        self.stamp = 0  # another one after every change of what can be planned with
 
-    def heard(self, nodes: Sequence[Node], queues: Mapping[str, Queue], others: Sequence[OtherRun]) -> None:
-        found = (tuple(nodes), dict(queues), tuple(others))
-        if not self.is_known or found != (self.nodes, self.queues, self.others):
-            self.nodes, self.queues, self.others = found
+    def heard(
+        self,
+        nodes: Sequence[Node],
+        queues: Mapping[str, Queue],
+        others: Sequence[OtherRun] = (),
+        now: Mapping[str, NodeNow] | None = None,
+    ) -> None:
+        before = (self.nodes, self.queues, self._seated(), self.now)
+        self.nodes, self.queues, self.now = tuple(nodes), dict(queues), dict(now or {})
+        self.others = tuple(one for one in others if one.state is not RunState.ENDED)
+        # Who only waits takes nothing: no new plan is needed for them.
+        if not self.is_known or before != (self.nodes, self.queues, self._seated(), self.now):
             self.is_known = True
             self.stamp += 1
+
+    def _seated(self) -> list[OtherRun]:
+        return [one for one in self.others if one.seats]
+
+    @property
+    def shards_per_gpu(self) -> int | None:
+        """Of the first card; None if there are no cards."""
+        return next((gpu.shards for node in self.nodes for gpu in node.gpus), None)

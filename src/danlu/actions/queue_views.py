@@ -5,11 +5,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from danlu.actions.queues import Queues, closed_to, serves
+from danlu.actions.inventory import Inventory
+from danlu.actions.queues import closed_to, serves
 from danlu.actions.views import NodeView, node_views
 from danlu.domain.account import Actor, demand
+from danlu.domain.job import JobState
 from danlu.domain.queue import Queue
-from danlu.domain.resources import Node
+from danlu.engines.base import RunState
 from danlu.store.book import Book
 
 
@@ -30,20 +32,24 @@ class QueueView:
     cards: tuple[Cards, ...]
     cpus: int
     cpus_free: int
-    running: int  # jobs of this queue
+    running: int  # of this queue
     waiting: int
     why_not: str  # why this person may not use it; empty if they may
 
 
-def queue_views(book: Book, queues: Queues, nodes: Sequence[Node], actor: Actor, *, now: datetime) -> list[QueueView]:
-    """Every queue, in the order of the configuration."""
+def queue_views(book: Book, inventory: Inventory, actor: Actor, *, now: datetime) -> list[QueueView]:
+    """Every queue, in the order of the configuration. What did not come through Danlu runs and waits there too."""
     demand(actor, "queue.list", actor.name, "the list of queues")
-    running = Counter(job.spec.queue for job in book.live.holding())
+    running: Counter[str] = Counter()
     waiting: Counter[str] = Counter()
+    for job in book.live.holding():
+        (waiting if job.state is JobState.PENDING else running)[job.spec.queue] += 1
     for group in book.live.groups():
         waiting[group.spec.queue] += group.count
-    everywhere = node_views(book, nodes, actor, now=now)
-    return [_view(queue, everywhere, actor, running, waiting) for queue in queues.values()]
+    for other in inventory.others:
+        (waiting if other.state is RunState.PENDING else running)[other.queue] += other.tasks
+    everywhere = node_views(book, inventory, actor, now=now)
+    return [_view(queue, everywhere, actor, running, waiting) for queue in inventory.queues.values()]
 
 
 def _view(
@@ -59,7 +65,7 @@ def _view(
             Cards(
                 model,
                 sum(card.gpu.model == model for card in cards),
-                sum(card.gpu.model == model and card.shards_free == card.gpu.shards for card in cards),
+                sum(card.gpu.model == model and card.use == "free" for card in cards),
                 sum(card.shards_free for card in cards if card.gpu.model == model),
             )
             for model in models

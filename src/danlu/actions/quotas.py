@@ -7,10 +7,11 @@ from datetime import datetime
 
 from danlu.actions.audit import entry
 from danlu.actions.office import Office
-from danlu.actions.views import Holder, by_end, holders_of
+from danlu.actions.views import Holder, by_end, holders_of, holders_of_other
 from danlu.domain.account import Actor, demand
 from danlu.domain.job import Job
 from danlu.domain.quota import Quota, parse_holder, parse_quota, render_quota, team_key, user_key
+from danlu.engines.base import OtherRun
 from danlu.errors import Invalid, NotFound
 from danlu.scheduler.accounts import NOTHING, add_up, amounts_of_ask, amounts_of_run
 from danlu.scheduler.admission import hours_since
@@ -114,7 +115,14 @@ def _near(name: str, names: Sequence[str], command: str) -> str:
 
 
 def standings(
-    roster: Roster, snapshot: Snapshot, running: Iterable[Job], actor: Actor, wanted: str = "", *, every: bool = False
+    roster: Roster,
+    snapshot: Snapshot,
+    running: Iterable[Job],
+    others: Iterable[OtherRun],
+    actor: Actor,
+    wanted: str = "",
+    *,
+    every: bool = False,
 ) -> list[Standing]:
     """How one holder stands; unless one is named, the actor and the actor's teams, or every holder with a quota."""
     demand(actor, "quota.show", actor.name, "the quotas")
@@ -137,7 +145,10 @@ def standings(
     for job in running:
         for key in (user_key(job.user), team_key(job.spec.team)):
             if key in books:
-                books[key].runs.append(job)
+                books[key].holders += holders_of(job, snapshot.now)
+    for other in others:
+        if (key := user_key(other.user)) in books:
+            books[key].holders += holders_of_other(other)
     return [_standing(key, roster.quotas.get(key), book, snapshot) for key, book in books.items()]
 
 
@@ -146,7 +157,7 @@ class _Book:
 
     def __init__(self) -> None:
         self.held, self.waiting = list(NOTHING), list(NOTHING)
-        self.runs: list[Job] = []
+        self.holders: list[Holder] = []
         self.holding: list[Holding] = []
 
     def hold(self, one: Holding, shards_per_gpu: int) -> None:
@@ -164,7 +175,7 @@ def _of(books: Mapping[str, _Book], one: Holding | Waiting) -> Iterator[_Book]:
 
 
 def _standing(key: str, quota: Quota | None, book: _Book, snapshot: Snapshot) -> Standing:
-    holders = tuple(sorted((one for job in book.runs for one in holders_of(job, snapshot.now)), key=by_end))
+    holders = tuple(sorted(book.holders, key=by_end))
     held, waiting = _named(book.held, snapshot.shards_per_gpu), _named(book.waiting, snapshot.shards_per_gpu)
     if quota is None:
         return Standing(key, None, held, waiting, None, None, holders)

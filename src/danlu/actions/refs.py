@@ -2,6 +2,7 @@
 
 import re
 
+from danlu.actions.others import refuse_others
 from danlu.domain.account import Actor
 from danlu.domain.job import Job
 from danlu.errors import Ambiguous, Invalid, NotFound
@@ -23,6 +24,7 @@ async def resolve_id(book: Book, actor: Actor, ref: str) -> str:
         return found
     if ref in book.live.jobs:
         return ref
+    refuse_others(ref)
     if not re.fullmatch(r"[a-z0-9]{1,12}(_\d{0,9})?", ref):
         raise NotFound(f"no job `{ref}`", "an id looks like `k3fz82aw`; `danlu ps` lists yours")
     candidates = await book.store.find(ref)

@@ -1,15 +1,17 @@
 """What was used: card hours held and asked for, CPU hours, runs and how long they waited."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
+from danlu.actions.others import charge_of_other
 from danlu.actions.teams import find_team
 from danlu.actions.users import find_person
 from danlu.domain.account import Actor, demand
 from danlu.domain.job import Job
-from danlu.domain.ledger import gpu_hours
+from danlu.domain.ledger import Charge, charge_of, gpu_hours
 from danlu.domain.written import parse_moment
+from danlu.engines.base import OtherRun, RunState
 from danlu.errors import Invalid
 from danlu.store.people import PeopleStore, Use, UseFilter
 from danlu.store.roster import Roster
@@ -64,6 +66,7 @@ async def usage(
     store: PeopleStore,
     roster: Roster,
     holding: Iterable[Job],
+    others: Iterable[OtherRun],
     actor: Actor,
     *,
     user: str = "",
@@ -74,7 +77,8 @@ async def usage(
     shards_per_gpu: int,
     now: datetime,
 ) -> Usage:
-    """Runs that ended in the time, and those that run now. Everybody sees the own use and that of the own teams."""
+    """Runs that ended in the time, and those that run now, whether they came through Danlu or not. Everybody sees the
+    own use and that of the own teams."""
     if by not in _NAMES:
         raise Invalid(f"usage is shown by user, team or queue, not by `{by[:40]}`")
     begin = parse_moment(since or DEFAULT_SINCE, "--since", now=now)
@@ -84,8 +88,8 @@ async def usage(
     _demand(roster, actor, user, team)
     past = await store.use(UseFilter(since=begin, until=end, user=user, team=team))
     # What runs now will be in the books when it is over; until then it counts for times that reach to now.
-    wanted = [job for job in holding if user in ("", job.user) and team in ("", job.spec.team)] if end >= now else []
-    running = [_use_of(job, begin, now, shards_per_gpu) for job in wanted]
+    running = [_use_of(one, begin, now) for one in _running(holding, others, shards_per_gpu, now)] if end >= now else []
+    running = [one for one in running if user in ("", one.user) and team in ("", one.team)]
     lines: dict[str, Line] = {}
     total = Line("total")
     for use, count in [*((use, 0) for use in past), *((use, 1) for use in running)]:
@@ -117,25 +121,29 @@ def _find(roster: Roster, actor: Actor, user: str, team: str) -> None:
         find_team(roster, team)
 
 
-def _use_of(job: Job, since: datetime, now: datetime, shards_per_gpu: int) -> Use:
-    """A run as it would be charged if it ended now."""
-    ask = job.spec.ask
-    started_at = job.started_at or now
-    held = max(now - max(started_at, since), timedelta(0))
-    allowed = max(job.spec.time_limit or held, held)
-    waited_s = max((started_at - job.submitted_at).total_seconds(), 0.0)
+def _running(
+    holding: Iterable[Job], others: Iterable[OtherRun], shards_per_gpu: int, now: datetime
+) -> Iterator[Charge]:
+    """Each as it would be charged if it ended now."""
+    for job in holding:
+        yield charge_of(job, job.started_at or now, now, shards_per_gpu)
+    for other in others:
+        if other.state is RunState.RUNNING:
+            yield charge_of_other(other, now, shards_per_gpu)
 
-    def hours(time: timedelta) -> float:
-        return gpu_hours(ask.gpus, ask.shards, shards_per_gpu, time) * ask.nodes
 
+def _use_of(run: Charge, since: datetime, now: datetime) -> Use:
+    held = max(now - max(run.started_at, since), timedelta(0))
+    allowed = max(run.time_limit or held, held)
+    waited_s = max((run.started_at - run.submitted_at).total_seconds(), 0.0)
     return Use(
-        job.user,
-        job.spec.team,
-        job.spec.queue,
+        run.user,
+        run.team,
+        run.queue,
         runs=1,
-        gpu_hours=hours(held),
-        asked_gpu_hours=hours(allowed),
-        cpu_hours=ask.cpus * ask.nodes * held.total_seconds() / 3600,
+        gpu_hours=gpu_hours(run.gpus, run.shards, run.shards_per_gpu, held),
+        asked_gpu_hours=gpu_hours(run.gpus, run.shards, run.shards_per_gpu, allowed),
+        cpu_hours=run.cpus * held.total_seconds() / 3600,
         waited_s=waited_s,
         longest_wait_s=waited_s,
     )

@@ -50,12 +50,12 @@ def unix_actor(office: Office, name: str, *, is_owner: bool, origin: str) -> Act
         return Actor(name, Role.ADMIN, teams, origin, office.rules.leads_see_all, is_alone=not office.is_shared)
     if person is not None:
         refuse_disabled(person)
-        return actor_for(office, person, origin=origin)
+        return replace(actor_for(office, person, origin=origin), is_unix_user=True)
     if office.rules.needs_account:
         raise Forbidden(
             f"{name} has no account here", "ask for one: `danlu account ask --team TEAM`", code="no_account"
         )
-    return Actor(name, origin=origin)
+    return Actor(name, origin=origin, is_unix_user=True)
 
 
 def is_last_admin(roster: Roster, name: str) -> bool:

@@ -1,15 +1,17 @@
 """What people see: jobs, nodes and who holds their cards."""
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from danlu.actions.fill import Sitting, cards_of, fill
+from danlu.actions.inventory import Inventory
 from danlu.actions.planning import holding_of
 from danlu.actions.refs import resolve
 from danlu.domain.account import Actor, demand, may
 from danlu.domain.job import ACTIVE, Job, JobState, Reason
-from danlu.domain.resources import Gpu, Node, Seat
+from danlu.domain.resources import Ask, Gpu, Node, Seat
+from danlu.engines.base import NodeNow, OtherRun
 from danlu.store.base import JobFilter, Page
 from danlu.store.book import Book
 
@@ -32,11 +34,15 @@ class Holder:
     shards: int
     ends_at: datetime | None
     team: str = ""
+    is_other: bool = False  # it did not come through Danlu
 
 
 @dataclass(frozen=True, slots=True)
 class GpuView:
+    """`holders` may be missing for a moment: a card is taken, and the engine was not asked yet who has it."""
+
     gpu: Gpu
+    use: str  # `free`, `exclusive` or `shared`
     shards_free: int
     holders: tuple[Holder, ...]
 
@@ -47,6 +53,9 @@ class NodeView:
     cpus_free: int
     memory_free_mib: int
     gpus: tuple[GpuView, ...]
+    holders: tuple[Holder, ...]  # everybody who runs something there
+    state: str = ""  # in the engine's own word
+    why_closed: str = ""
 
 
 async def show_job(book: Book, actor: Actor, ref: str) -> list[Job]:
@@ -132,14 +141,22 @@ def check_status(actor: Actor) -> None:
     demand(actor, "server.status", actor.name, "the status")
 
 
-def node_views(book: Book, nodes: Sequence[Node], actor: Actor, *, now: datetime) -> list[NodeView]:
-    """Each node with what is free and who holds each card."""
+def node_views(book: Book, inventory: Inventory, actor: Actor, *, now: datetime) -> list[NodeView]:
+    """Each node with what is free, who runs something there, and who holds each card."""
     demand(actor, "node.list", actor.name, "the list of nodes")
-    held: dict[str, list[tuple[Seat, Holder]]] = {}
+    there: dict[str, list[tuple[Sitting, Holder]]] = {}
     for job in book.live.holding():
-        for seat, holder in zip(job.seats, holders_of(job, now), strict=True):
-            held.setdefault(seat.node, []).append((seat, holder))
-    return [_node_view(node, held.get(node.name, [])) for node in nodes]
+        _seat(there, job.id, job.seats, job.spec.ask, holders_of(job, now))
+    for other in inventory.others:
+        _seat(there, other.id, other.seats, other.ask, holders_of_other(other))
+    return [_node_view(node, there.get(node.name, []), inventory.now.get(node.name)) for node in inventory.nodes]
+
+
+def _seat(
+    there: dict[str, list[tuple[Sitting, Holder]]], key: str, seats: Sequence[Seat], ask: Ask, holders: Sequence[Holder]
+) -> None:
+    for seat, holder in zip(seats, holders, strict=True):
+        there.setdefault(seat.node, []).append((Sitting(key, seat, ask.gpus, ask.shards), holder))
 
 
 def holders_of(job: Job, now: datetime) -> list[Holder]:
@@ -152,9 +169,11 @@ def holders_of(job: Job, now: datetime) -> list[Holder]:
     ]
 
 
-def cards_of(seat: Seat) -> tuple[int, ...]:
-    """The cards that it has, or has a part of."""
-    return seat.gpus if seat.shared_gpu is None else (seat.shared_gpu,)
+def holders_of_other(other: OtherRun) -> list[Holder]:
+    return [
+        Holder(other.id, other.user, seat.node, cards_of(seat), seat.shards, other.ends_at, is_other=True)
+        for seat in other.seats
+    ]
 
 
 def by_end(holder: Holder) -> tuple[datetime, str]:
@@ -162,20 +181,24 @@ def by_end(holder: Holder) -> tuple[datetime, str]:
     return holder.ends_at or _NEVER, holder.id
 
 
-def _node_view(node: Node, held: Sequence[tuple[Seat, Holder]]) -> NodeView:
-    seats = [seat for seat, _ in held]
-    taken: Counter[int] = Counter()
-    for seat in seats:
-        if seat.shared_gpu is not None:
-            taken[seat.shared_gpu] += seat.shards
-        taken.update(dict.fromkeys(seat.gpus, 10**9))
+def _node_view(node: Node, there: Sequence[tuple[Sitting, Holder]], now: NodeNow | None) -> NodeView:
+    found = fill(node, [sitting for sitting, _ in there], now)
     views = []
     for gpu in node.gpus:
-        holders = tuple(holder for _, holder in held if gpu.index in holder.gpus)
-        views.append(GpuView(gpu, max(0, gpu.shards - taken[gpu.index]), holders))
+        card = found[gpu.index]
+        use = "exclusive" if card.is_whole else "shared" if card.shards else "free"
+        free = 0 if card.is_whole else gpu.shards - card.shards
+        views.append(GpuView(gpu, use, free, tuple(holder for _, holder in there if holder.id in card.keys)))
+    seats = [sitting.seat for sitting, _ in there]
+    cpus, memory_mib = sum(seat.cpus for seat in seats), sum(seat.memory_mib for seat in seats)
+    if now is not None and seats:  # where nobody sits, the engine only has not counted again
+        cpus, memory_mib = max(cpus, now.cpus), max(memory_mib, now.memory_mib)
     return NodeView(
         node,
-        node.cpus - sum(seat.cpus for seat in seats),
-        node.memory_mib - sum(seat.memory_mib for seat in seats),
+        node.cpus - cpus,
+        node.memory_mib - memory_mib,
         tuple(views),
+        tuple(holder for _, holder in there),
+        now.state if now else "",
+        now.why if now and not node.accepts_jobs else "",
     )

@@ -4,17 +4,19 @@ import asyncio
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from itertools import chain
 
 from danlu.actions.alternatives import NO_HELP, Alternative, Choices, Defaults, find_alternatives
+from danlu.actions.fill import cards_of
 from danlu.actions.jobs import Rules, accept, changed
 from danlu.actions.planning import Outlook, entry_of
 from danlu.actions.queues import nodes_in
 from danlu.actions.refs import resolve_one
-from danlu.actions.views import Holder, by_end, holders_of, reason_for
+from danlu.actions.views import Holder, by_end, holders_of, holders_of_other, reason_for
 from danlu.actions.wishes import Wish, wish_of
 from danlu.domain.account import Actor, Membership, demand
 from danlu.domain.job import Job, JobSpec, JobState, Reason
-from danlu.domain.resources import Ask, Node, Seat, model_fits
+from danlu.domain.resources import Ask, Seat, model_fits
 from danlu.errors import DanluError
 from danlu.scheduler.guess import with_guess
 from danlu.scheduler.overdraft import who_fills
@@ -24,6 +26,8 @@ from danlu.store.book import Book
 
 # Reasons of plan() that say in numbers what an engine says in general.
 _NO_ROOM = frozenset({"no_gpus", "no_shards", "no_cpus", "no_memory", "no_nodes"})
+# Why a job waits in an engine's own queue, if it waits for what others hold.
+_FOR_ROOM = frozenset({"no_room", "behind", "quota", "reclaiming"})
 
 TeamsOf = Callable[[str], tuple[Membership, ...]]
 
@@ -63,8 +67,11 @@ async def why(
         wait = _as_the_engine_says(job, wait, outlook.estimates.get(job.id))
     elif wait is None:
         return Why(job, Reason("starting", "starts right now"), None, now)
-    held = [held for held in book.live.holding() if _is_in_the_way(held, job, wait.reason, rules, filling)]
-    holders = sorted((holder for one in held for holder in holders_of(one, now)), key=by_end)
+    ways = _Ways(job, wait.reason, rules, filling)
+    held = [one for one in book.live.holding() if ways.holds(one.id, one.seats, one.spec.ask)]
+    others = [one for one in rules.inventory.others if ways.holds(one.id, one.seats, one.ask)]
+    all_held = [*(holders_of(one, now) for one in held), *map(holders_of_other, others)]
+    holders = sorted(chain.from_iterable(all_held), key=by_end)
     place = wait.place if job.state is JobState.QUEUED else None
     return Why(job, wait.reason, place, wait.estimated_at, wait.is_guess, tuple(holders), found)
 
@@ -142,22 +149,30 @@ def _less(snapshot: Snapshot, entry: Waiting) -> Snapshot:
     return replace(snapshot, waiting=(*others, *(rest if entry.count > 1 else ())), pending=pending)
 
 
-def _is_in_the_way(held: Job, waiting: Job, reason: Reason, rules: Rules, filling: Collection[str]) -> bool:
-    """Does it hold what the other waits for: something of its quota, or of its kind in its queue?"""
-    if reason.code in NO_HELP:
-        return False
-    if reason.code == "quota":
-        return held.id in filling
-    queue = rules.queues.get(waiting.spec.queue)
-    nodes = nodes_in(queue, rules.nodes) if queue else rules.nodes
-    return any(_holds_such(seat, waiting.spec.ask, nodes) for seat in held.seats)
+class _Ways:
+    """Who is in the way of a job that waits: who holds something of its quota, or of its kind in its queue."""
 
+    def __init__(self, waiting: Job, reason: Reason, rules: Rules, filling: Collection[str]) -> None:
+        self._ask, self._reason, self._filling = waiting.spec.ask, reason, filling
+        self._is_pending = waiting.state is JobState.PENDING
+        queue = rules.queues.get(waiting.spec.queue)
+        self._nodes = {node.name: node for node in (nodes_in(queue, rules.nodes) if queue else rules.nodes)}
 
-def _holds_such(seat: Seat, ask: Ask, nodes: Sequence[Node]) -> bool:
-    node = next((node for node in nodes if node.name == seat.node), None)
-    if node is None:
-        return False
-    if not (ask.gpus or ask.shards):
-        return True
-    indices: Collection[int | None] = {*seat.gpus, seat.shared_gpu}
-    return any(gpu.index in indices and model_fits(gpu.model, ask.gpu_model) for gpu in node.gpus)
+    def holds(self, key: str, seats: Sequence[Seat], ask: Ask) -> bool:
+        """Does this run?"""
+        if self._reason.code in NO_HELP or (self._is_pending and self._reason.code not in _FOR_ROOM):
+            return False
+        if self._reason.code == "quota":
+            return key in self._filling
+        return any(self._is_such(seat, ask) for seat in seats)
+
+    def _is_such(self, seat: Seat, held: Ask) -> bool:
+        node = self._nodes.get(seat.node)
+        if node is None:
+            return False
+        if not (self._ask.gpus or self._ask.shards):
+            return True
+        cards = cards_of(seat)
+        # Which ones it has may not be told yet: then it may be any.
+        is_any = not cards and bool(held.gpus or held.shards)
+        return any((is_any or gpu.index in cards) and model_fits(gpu.model, self._ask.gpu_model) for gpu in node.gpus)

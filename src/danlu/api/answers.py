@@ -150,6 +150,7 @@ class HolderOut(Answer):
     gpus: list[int]
     shards: int
     ends_at: str | None
+    is_other: bool
 
 
 class CloneOut(AlternativeOut):
@@ -167,10 +168,31 @@ class WhyOut(Answer):
     alternatives: list[CloneOut]
 
 
+class OtherOut(Answer):
+    id: str
+    user: str
+    name: str
+    state: str
+    reason: ReasonOut | None
+    estimated_at: str | None
+    ask: AskOut
+    tasks: int
+    queue: str
+    submitted_at: str | None
+    started_at: str | None
+    ends_at: str | None
+    seats: list[SeatOut]
+
+
+class OtherList(Answer):
+    items: list[OtherOut]
+
+
 class GpuOut(Answer):
     index: int
     model: str
     memory_mib: int
+    use: str
     shards: int
     shards_free: int
     holders: list[HolderOut]
@@ -187,6 +209,9 @@ class NodeOut(Answer):
     memory_mib: int
     memory_free_mib: int
     accepts_jobs: bool
+    state: str
+    why_closed: str
+    holders: list[HolderOut]
     gpus: list[GpuOut]
 
 

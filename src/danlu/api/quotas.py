@@ -49,7 +49,8 @@ async def clear_quota(desk: TheDesk, actor: TheActor, holder: str) -> Response:
 def _standings(desk: Desk, actor: Actor, holder: str, *, every: bool = False) -> list[quotas.Standing]:
     live, now = desk.book.live, datetime.now(UTC)
     seen = desk.outlook.snapshot(live, now)
-    return quotas.standings(desk.roster, seen, live.holding(), actor, holder, every=every)
+    others = desk.rules.inventory.others
+    return quotas.standings(desk.roster, seen, live.holding(), others, actor, holder, every=every)
 
 
 @router.get("/usage", response_model=UsageOut)
@@ -66,13 +67,14 @@ async def usage(
         desk.office.store,
         desk.roster,
         desk.book.live.holding(),
+        desk.rules.inventory.others,
         actor,
         user=actor.name if user == "me" else user,
         team=team,
         since=since,
         until=until,
         by=by,
-        shards_per_gpu=next((gpu.shards for node in desk.rules.nodes for gpu in node.gpus), SHARDS_PER_GPU),
+        shards_per_gpu=desk.rules.inventory.shards_per_gpu or SHARDS_PER_GPU,
         now=datetime.now(UTC),
     )
     return Json(usage_out(found))

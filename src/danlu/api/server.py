@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from danlu import __version__
-from danlu.api import accounts, jobs, people, queues, quotas, server_routes, signon, snapshots, streams
+from danlu.api import accounts, jobs, others, people, queues, quotas, server_routes, signon, snapshots, streams
 from danlu.api import exec as exec_routes
 from danlu.api.answers import PROBLEMS
 from danlu.api.desk import Desk
@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 BASE = "/api/v1"
 ROUTERS = tuple(
     part.router
-    for part in (jobs, streams, exec_routes, snapshots, server_routes, queues, accounts, people, signon, quotas)
+    for part in (jobs, streams, exec_routes, snapshots, others, server_routes, queues, accounts, people, signon, quotas)
 )
 
 

@@ -44,7 +44,8 @@ async def status(desk: TheDesk, actor: TheActor) -> Response:
 
 
 def _nodes(desk: Desk, actor: Actor) -> list[dict[str, Any]]:
-    return [node_out(view) for view in views.node_views(desk.book, desk.rules.nodes, actor, now=datetime.now(UTC))]
+    found = views.node_views(desk.book, desk.rules.inventory, actor, now=datetime.now(UTC))
+    return [node_out(view) for view in found]
 
 
 @router.get("/nodes", response_model=NodeList)

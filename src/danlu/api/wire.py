@@ -316,6 +316,7 @@ def holder_out(holder: Holder) -> dict[str, Any]:
         "gpus": list(holder.gpus),
         "shards": holder.shards,
         "ends_at": time_out(holder.ends_at),
+        "is_other": holder.is_other,
     }
 
 
@@ -344,11 +345,15 @@ def node_out(view: NodeView) -> dict[str, Any]:
         "memory_mib": node.memory_mib,
         "memory_free_mib": view.memory_free_mib,
         "accepts_jobs": node.accepts_jobs,
+        "state": view.state,
+        "why_closed": view.why_closed,
+        "holders": [holder_out(holder) for holder in view.holders],
         "gpus": [
             {
                 "index": card.gpu.index,
                 "model": card.gpu.model,
                 "memory_mib": card.gpu.memory_mib,
+                "use": card.use,
                 "shards": card.gpu.shards,
                 "shards_free": card.shards_free,
                 "holders": [holder_out(holder) for holder in card.holders],

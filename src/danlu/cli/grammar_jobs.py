@@ -59,7 +59,7 @@ JOBS = (
     Command(
         "ps", "jobs:ps", "jobs", "list your jobs: the active ones, and those that ended last",
         (
-            Option("--all", "-a", help="all of them, however old"),
+            Option("--all", "-a", help="all of them, however old; and what did not come through Danlu, whoever's"),
             Option("--state", metavar="STATE", many=True, help="only these: QUEUED, RUNNING, FAILED…, active, ended"),
             Option("--user", metavar="NAME|all", help="somebody else's jobs, or everybody's"),
             Option("--team", metavar="TEAM", help="the jobs of this team, whoever's they are"),
@@ -91,7 +91,7 @@ JOBS = (
             QUIET,
             JSON,
         ),
-        words="ID...", examples=("danlu stop @", "danlu stop k3fz82aw_7 m2xw"),
+        words="ID...", examples=("danlu stop @", "danlu stop k3fz82aw_7 m2xw", "danlu stop slurm:17"),
     ),
     Command(
         "clone", "jobs:clone", "jobs", "submit a job again, with changed options",

@@ -36,7 +36,7 @@ def nodes(values: Values) -> int:
     from danlu.cli.views_cluster import render_nodes
 
     found = connect(values).nodes()
-    render.as_json({"items": found}) if values["json"] else render.out(render_nodes(found, render.width()))
+    render.as_json({"items": found}) if values["json"] else render.out(render_nodes(found, time(), render.width()))
     return 0
 
 

@@ -11,6 +11,8 @@ if TYPE_CHECKING:
 
     Data = dict[str, Any]
 
+HOLDERS_SHOWN = 5
+
 
 def render_status(status: Data, now: float) -> str:
     """The block of `danlu status`."""
@@ -35,45 +37,65 @@ def _cards(node: Data) -> str:
     for card in node.get("gpus") or ():
         found = models.setdefault(str(card.get("model") or "GPU"), [0, 0])
         found[0] += 1
-        found[1] += card.get("shards_free") == card.get("shards")
+        found[1] += card.get("use") == "free"
     if not models:
         return f"{node['name']}: none"
     listed = ", ".join(f"{count} x {model} ({free} free)" for model, (count, free) in models.items())
     return f"{node['name']}: {listed}"
 
 
-def render_nodes(nodes: Sequence[Data], width: int | None) -> str:
+def render_nodes(nodes: Sequence[Data], now: float, width: int | None) -> str:
     rows = [
         [
             str(node["name"]),
             f"{node['cpus_free']}/{node['cpus']}",
             f"{render_mib(node['memory_free_mib']) or '0'}/{render_mib(node['memory_mib']) or '0'}",
-            f"{sum(card['shards_free'] == card['shards'] for card in node['gpus'])}/{len(node['gpus'])}",
-            "yes" if node.get("accepts_jobs") else "no",
+            f"{sum(card['use'] == 'free' for card in node['gpus'])}/{len(node['gpus'])}",
+            "yes" if node.get("accepts_jobs") else _closed(node),
+            _held([_holder(holder, now) for holder in node["holders"]]),
         ]
         for node in nodes
     ]
-    return render_table(["NODE", "CPUS FREE", "MEMORY FREE", "GPUS FREE", "ACCEPTS JOBS"], rows, width)
+    return render_table(["NODE", "CPUS FREE", "MEMORY FREE", "GPUS FREE", "ACCEPTS JOBS", "HELD BY"], rows, width)
+
+
+def _closed(node: Data) -> str:
+    """`no: bad fan, card 2 (MIXED+DRAIN)`."""
+    why = f": {node['why_closed']}" if node["why_closed"] else ""
+    return f"no{why}{' (' + node['state'] + ')' if node['state'] else ''}"
+
+
+def _held(holders: list[str]) -> str:
+    if len(holders) > HOLDERS_SHOWN:
+        holders[HOLDERS_SHOWN:] = [f"and {len(holders) - HOLDERS_SHOWN} more"]
+    return ", ".join(holders)
 
 
 def render_gpus(nodes: Sequence[Data], now: float, width: int | None) -> str:
+    """One line for each card: whole or shared, how many of its shards are taken, by whom, until when."""
     rows = [
         [
             str(node["name"]),
             str(card["index"]),
             str(card["model"]),
             render_mib(card.get("memory_mib") or 0),
-            f"{card['shards_free']}/{card['shards']}",
-            ", ".join(_holder(holder, now) for holder in card.get("holders") or ()) or "free",
+            card["use"],
+            f"{card['shards'] - card['shards_free']}/{card['shards']}",
+            _held([_holder(holder, now) for holder in card["holders"]]) or _unheld(card),
         ]
         for node in nodes
         for card in node["gpus"]
     ]
-    return render_table(["NODE", "GPU", "MODEL", "MEMORY", "SHARDS FREE", "HELD BY"], rows, width)
+    return render_table(["NODE", "GPU", "MODEL", "MEMORY", "USE", "SHARDS TAKEN", "HELD BY"], rows, width)
+
+
+def _unheld(card: Data) -> str:
+    return "" if card["use"] == "free" else "by whom is not known yet"
 
 
 def _holder(holder: Data, now: float) -> str:
-    """`k3fz82aw (li, 2h10m left)`."""
+    """`k3fz82aw (li, 16 shards, 2h10m left)`."""
     ends_at = holder.get("ends_at")
+    shards = f"{holder['shards']} shards, " if holder.get("shards") else ""
     left = f"{render_duration(epoch(ends_at) - now)} left" if ends_at else "no time limit"
-    return f"{holder['id']} ({holder.get('user') or '?'}, {left})"
+    return f"{holder['id']} ({holder.get('user') or '?'}, {shards}{left})"

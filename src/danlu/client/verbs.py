@@ -146,6 +146,22 @@ class Client(Wire):
         """Each queue with its rules, what is free in it now, and whether I may use it."""
         return list(self.ask("GET", "/queues")["items"])
 
+    def others(
+        self, *, state: Sequence[str] = (), user: str = "all", queue: str = "", name: str = ""
+    ) -> list[dict[str, Any]]:
+        """What runs and waits on the cluster and did not come through Danlu."""
+        pairs: list[tuple[str, object]] = [("state", one) for one in state]
+        pairs += [("user", "" if user == "all" else user), ("queue", queue), ("name", name)]
+        return list(self.ask("GET", "/others" + query_of(pairs))["items"])
+
+    def other(self, ref: str) -> list[dict[str, Any]]:
+        """The run `slurm:17`, or every task of that array."""
+        return list(self.ask("GET", f"/others/{quoted(ref)}")["items"])
+
+    def stop_other(self, ref: str) -> list[dict[str, Any]]:
+        """Ask it to end; its owner may, and administrators."""
+        return list(self.ask("POST", f"/others/{quoted(ref)}/stop", {}, again=True)["items"])
+
     def status(self) -> dict[str, Any]:
         return self.ask("GET", "/status")
 

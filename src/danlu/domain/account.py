@@ -53,6 +53,7 @@ class Actor:
     origin: str = ""  # where the request comes from, for the audit log
     leads_see_all: bool = False  # this installation lets leaders into the logs and jobs of their teams
     is_alone: bool = False  # it is their own installation, to which nobody else comes
+    is_unix_user: bool = False  # the kernel says that they are the Unix user of this name
 
     @property
     def is_admin(self) -> bool:
@@ -137,6 +138,9 @@ RIGHTS: dict[str, frozenset[str]] = {
     "job.exec": _PRIVATE,
     "job.remove": frozenset({OWNER}),
     "job.clone": frozenset({OWNER}),
+    "other.list": _EVERYONE,
+    "other.show": _EVERYONE,
+    "other.stop": frozenset({OWNER}),
     "node.list": _EVERYONE,
     "queue.list": _EVERYONE,
     "server.status": _EVERYONE,

@@ -6,9 +6,10 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
 from danlu.domain.job import Reason, RunId
-from danlu.domain.resources import Node
+from danlu.domain.queue import Queue
+from danlu.domain.resources import Node, Seat
 from danlu.domain.written import Notice
-from danlu.engines.base import Ending, Handle, Launch, Observation, RunState, Stream
+from danlu.engines.base import Ending, Handle, Launch, NodeNow, Observation, OtherRun, RunState, Stream
 from danlu.errors import EngineDown, Refused
 
 
@@ -107,7 +108,7 @@ class FakeEngine:
                 continue
             self.launches[launch.handle] = launch
             now = self._clock()
-            self._seen[launch.handle] = Observation(RunState.RUNNING, started_at=now)
+            self._seen[launch.handle] = self._begun(launch, now)
             play = self._plays(launch)
             if play.after is not None:
                 self._will_end(launch.handle, play, play.after)
@@ -166,6 +167,9 @@ class FakeEngine:
         if self.is_down:
             raise EngineDown("the fake engine is down")
 
+    def _begun(self, launch: Launch, now: datetime) -> Observation:
+        return Observation(RunState.RUNNING, started_at=now)
+
     def _is_current(self, handle: Handle) -> bool:
         return handle.startswith(f"fake:{self.boot}:")
 
@@ -196,6 +200,57 @@ class FakeEngine:
 
 
 _NONE = timedelta()
+
+
+class FakeCluster(FakeEngine):
+    """SeesOthers, HasQueues and KnowsNodes too: a cluster with a queue of its own, on which others are beside Danlu.
+    `seats` says where each run sits; one without a seat waits."""
+
+    has_scheduler = True
+
+    def __init__(
+        self, nodes: Sequence[Node] = (), *, seats: Callable[[Launch], tuple[Seat, ...]] = lambda launch: ()
+    ) -> None:
+        super().__init__(nodes)
+        self.words: dict[str, NodeNow] = {}
+        self._seats = seats
+        self._others: dict[str, OtherRun] = {}
+
+    def put(self, *others: OtherRun) -> None:
+        """Somebody comes, or is another by now."""
+        self._others |= {one.id: one for one in others}
+        self._on_change()
+
+    def drop(self, *ids: str) -> None:
+        """It forgets them."""
+        for one in ids:
+            del self._others[one]
+        self._on_change()
+
+    async def others(self) -> Sequence[OtherRun]:
+        self._check_up()
+        return list(self._others.values())
+
+    def nodes_now(self) -> Mapping[str, NodeNow]:
+        return self.words
+
+    def queues(self) -> Sequence[Queue]:
+        return [Queue("gpu", nodes=frozenset(node.name for node in self.nodes), is_default=True)]
+
+    def room_for(self) -> int:
+        return 1 << 62
+
+    async def stop(self, handle: Handle, *, grace: timedelta, notice: Notice | None = None) -> None:
+        await super().stop(handle, grace=grace, notice=notice)
+        for one in self._others.values():
+            if one.handle == handle:
+                self.put(replace(one, state=RunState.ENDED, seats=(), ends_at=self._clock()))
+                break
+
+    def _begun(self, launch: Launch, now: datetime) -> Observation:
+        if seats := self._seats(launch):
+            return Observation(RunState.RUNNING, started_at=now, seats=seats)
+        return Observation(RunState.PENDING, reason=Reason("no_room", "waits for cards, cores or memory"))
 
 
 class FakeStream:

@@ -12,17 +12,19 @@ from danlu.domain.job import Reason, RunId
 from danlu.domain.queue import Queue
 from danlu.domain.resources import Node
 from danlu.domain.written import Notice
-from danlu.engines.base import Ending, Handle, Launch, Observation, OtherRun, RunState, Stream
+from danlu.engines.base import Ending, Handle, Launch, NodeNow, Observation, OtherRun, RunState, Stream
 from danlu.engines.slurm_accounts import Accounts
-from danlu.engines.slurm_commands import Commands, Person
+from danlu.engines.slurm_commands import Commands, Person, is_trouble
 from danlu.engines.slurm_folders import Folders, Record, check_run_id
 from danlu.engines.slurm_judge import UNKNOWN
-from danlu.engines.slurm_look import Look, other_handle
+from danlu.engines.slurm_look import Look
+from danlu.engines.slurm_others import node_now, other_handle, stop_words
 from danlu.engines.slurm_runs import Runs
 from danlu.engines.slurm_script import BELL, render_stop
 from danlu.engines.slurm_shell import open_stream
 from danlu.engines.slurm_starts import Starts
 from danlu.engines.slurm_text import NodeFacts, parse_hostlist
+from danlu.engines.slurm_words import last_words
 from danlu.errors import EngineDown, Refused
 
 log = logging.getLogger(__name__)
@@ -32,6 +34,7 @@ BUSY_S = 2.0  # … when something is, and nothing happens
 SOON_S = 0.1  # … when something was just started or stopped; from there slower and slower
 BEAT_S = 0.25  # between glances at what runs have written down, which cost the controller nothing
 NODES_S = 15.0
+NODES_SOON_S = 2.0  # between looks at nodes while runs come and go
 OUR_PART = 0.8
 OVERDUE = timedelta(seconds=30)
 _FOREIGN = Observation(
@@ -62,12 +65,11 @@ class SlurmEngine:
         self._look = Look(self._commands)
         self._runs = Runs(self._folders, self._look)
         accounts = Accounts(self._commands, may_make=makes_accounts)
-        self._starts = Starts(self._commands, self._folders, self._look, self._runs, accounts, self._woken)
+        self._starts = Starts(self._commands, self._folders, self._look, self._runs, accounts, self._submitted)
         self._idle_s = idle_s
         self._on_change: Callable[[], None] = lambda: None
         self._down = "it was not asked yet"
         self._down_since = datetime.now(UTC)
-        self._others: dict[str, tuple[str, str, datetime | None]] = {}  # runs of others at the last look
         self._told: dict[str, float] = {}  # stops that were passed on: when
         self._wake = asyncio.Event()
         self._looking = asyncio.Lock()
@@ -138,11 +140,16 @@ class SlurmEngine:
     async def observe(self, handles: Collection[Handle]) -> Mapping[Handle, Observation]:
         self._check_up()
         found: dict[Handle, Observation] = {}
+        ours, known, records = f"slurm:{self._folders.instance}:", self._runs.seen, self._runs.records
         for handle in handles:
-            seen = self._runs.seen.get(_run_id(handle)) if self._is_ours(handle) else _FOREIGN
-            if seen is None and _run_id(handle) not in self._runs.records:
+            if not handle.startswith(ours):
+                found[handle] = _FOREIGN
+                continue
+            run_id = handle[len(ours) :]
+            seen = known.get(run_id)
+            if seen is None and run_id not in records:
                 seen = UNKNOWN
-            if seen is not None and not self._starts.is_on_the_way(_run_id(handle)):
+            if seen is not None and not self._starts.is_on_the_way(run_id):
                 found[handle] = seen
         return found
 
@@ -173,7 +180,10 @@ class SlurmEngine:
 
     async def others(self) -> Sequence[OtherRun]:
         self._check_up()
-        return self._look.other_runs()
+        return self._look.others_told.runs
+
+    def nodes_now(self) -> Mapping[str, NodeNow]:
+        return {facts.node.name: node_now(facts) for facts in self._look.nodes}
 
     async def shell(
         self,
@@ -209,6 +219,10 @@ class SlurmEngine:
             raise EngineDown("the Slurm engine is closed")
         if self._down:
             raise EngineDown(f"{self._down} (since {self._down_since:%Y-%m-%d %H:%M:%S} UTC)")
+
+    def _submitted(self) -> None:
+        self._woken()
+        self._on_change()
 
     def _woken(self) -> None:
         """Something is about to happen: look soon, and again soon after."""
@@ -251,6 +265,10 @@ class SlurmEngine:
                 if not self._look.config:
                     await self._look.learn()
                 await self._look.look({run_id: record.uid for run_id, record in self._runs.records.items()})
+                is_moved = self._look.moved_at > self._look.nodes_at
+                is_moved = is_moved and time.monotonic() - self._look.nodes_at > NODES_SOON_S
+                if is_moved:
+                    await self._look.look_at_nodes()
             except EngineDown as error:
                 if not self._down:
                     self._down, self._down_since = error.text, datetime.now(UTC)
@@ -258,9 +276,7 @@ class SlurmEngine:
                     self._on_change()
                 raise
             was_down, self._down = bool(self._down), ""
-            others = {line.id: (line.state, line.nodelist, line.submitted_at) for line in self._look.others}
-            is_news = others != self._others
-            self._others = others
+            is_news = is_moved or self._look.others_told.is_news
             if await self._runs.settle() or was_down:
                 self._calm = 0
                 is_news = True
@@ -303,8 +319,13 @@ class SlurmEngine:
         """By the number that this job has now: tomorrow it may be another's."""
         await self.look()
         for line in self._look.others:
-            if other_handle(line) == handle and not line.is_over:
-                await self._commands.run(("scancel", line.id))
+            if not line.is_over and other_handle(line) == handle:
+                answer = await self._commands.run(stop_words(line))
+                if is_trouble(answer):
+                    raise EngineDown(f"Slurm does not answer: {last_words(answer.said)}")
+                if answer.code:
+                    said = last_words(answer.said)
+                    raise Refused(f"Slurm does not let this server stop it: {said}", "its owner can: `scancel`")
         self._woken()
 
 

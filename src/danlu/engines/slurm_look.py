@@ -3,13 +3,12 @@
 import asyncio
 import secrets
 import time
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 
-from danlu.domain.resources import Ask, Seat
-from danlu.engines.base import Handle, OtherRun, RunState
+from danlu.domain.resources import Seat
 from danlu.engines.slurm_commands import Commands
+from danlu.engines.slurm_others import Others, unexplained
 from danlu.engines.slurm_script import Habits, parse_comment
 from danlu.engines.slurm_text import (
     ACCOUNTING_FORMAT,
@@ -18,16 +17,14 @@ from danlu.engines.slurm_text import (
     Partition,
     PastJob,
     QueueLine,
+    QueueReader,
     parse_accounting,
     parse_config,
-    parse_gres,
     parse_hostlist,
     parse_job_seats,
     parse_nodes,
     parse_partitions,
-    parse_queue,
 )
-from danlu.engines.slurm_words import explain_wait
 from danlu.errors import EngineDown
 
 DETAILS_PER_LOOK = 32
@@ -44,11 +41,16 @@ class Look:
     took_s: float = 0.0
     ours: dict[str, list[QueueLine]] = field(default_factory=dict)
     others: list[QueueLine] = field(default_factory=list)
+    others_told: Others = field(default_factory=Others)
     seats: dict[int, tuple[Seat, ...]] = field(default_factory=dict)
     nodes: list[NodeFacts] = field(default_factory=list)
     nodes_at: float = float("-inf")
+    moved_at: float = float("-inf")  # when it was last seen that somebody came or left
     partitions: list[Partition] = field(default_factory=list)
     config: dict[str, str] = field(default_factory=dict)
+    _reader: QueueReader = field(default_factory=QueueReader)
+    _holding: frozenset[int] = frozenset()
+    _buried: dict[int, tuple[str, float]] = field(default_factory=dict)
 
     async def learn(self) -> None:
         """What changes rarely: settings, queues, nodes."""
@@ -69,23 +71,52 @@ class Look:
         began_at = time.monotonic()
         mark = secrets.token_hex(6)
         said = await self.commands.ask_or_ping("squeue", "-h", "-a", "-t", "all", "-o", f"{mark}|{QUEUE_FORMAT}")
-        lines = parse_queue(said, mark)
+        lines = self._reader.read(said, mark)
         self.ours, self.others = {}, []
         for line in lines:
             named = parse_comment(line.comment) if line.comment else None
-            if named and named[0] == self.instance and owners.get(named[1]) == line.uid:
-                self.ours.setdefault(named[1], []).append(line)
-            else:
+            run_id = named[1] if named and named[0] == self.instance else ""
+            if run_id and owners.get(run_id) == line.uid:
+                self.ours.setdefault(run_id, []).append(line)
+            elif not run_id or not self._is_left_over(line, run_id):
                 self.others.append(line)
+        if self._buried:
+            listed = {line.number for line in lines}
+            self._buried = {
+                number: (run_id, at)
+                for number, (run_id, at) in self._buried.items()
+                if number in listed or at > began_at
+            }
         self.took_s = time.monotonic() - began_at
         self.began_at = began_at
-        await self._look_closer(lines)
+        holding = [line for line in lines if not line.is_over and not line.is_waiting]
+        numbers = frozenset(line.number for line in holding)
+        if numbers != self._holding:
+            self._holding, self.moved_at = numbers, began_at
+        await self._look_closer(holding)
+        self.others_told.tell(self.others, self.seats)
 
-    async def _look_closer(self, lines: Iterable[QueueLine]) -> None:
-        """Which cards those hold that have just begun: Slurm tells it job by job only."""
-        holding = {line.number for line in lines if line.gres and not line.is_over and not line.is_waiting}
-        self.seats = {number: seats for number, seats in self.seats.items() if number in holding}
-        new = sorted(holding - self.seats.keys())[:DETAILS_PER_LOOK]
+    def bury(self, number: int, run_id: str) -> None:
+        """A run of ours is over and forgotten. Slurm lists its job for a while, and it is nobody else's."""
+        self._buried[number] = run_id, time.monotonic()
+
+    def _is_left_over(self, line: QueueLine, run_id: str) -> bool:
+        """Of a run that was ours. A job that only says so, and goes on, is somebody's."""
+        is_going = line.is_over or line.state == "COMPLETING"
+        return is_going or self._buried.get(line.number, ("", 0.0))[0] == run_id
+
+    async def _look_closer(self, holding: Sequence[QueueLine]) -> None:
+        """Which cards those hold that have just begun: Slurm tells it job by job only. Some do not even say that they
+        asked for any; they are asked about where cards are taken and nobody is known to have them."""
+        self.seats = {number: seats for number, seats in self.seats.items() if number in self._holding}
+        new = sorted(line.number for line in holding if line.gres and line.number not in self.seats)
+        if puzzling := unexplained(self.nodes, self.seats.values()):
+            new += [
+                line.number
+                for line in holding
+                if not line.gres and line.number not in self.seats and puzzling & {*parse_hostlist(line.nodelist)}
+            ]
+        new = new[:DETAILS_PER_LOOK]
         for at in range(0, len(new), DETAILS_AT_ONCE):
             for number, seats in zip(
                 new[at:], await asyncio.gather(*map(self._seats_of, new[at : at + DETAILS_AT_ONCE])), strict=False
@@ -126,6 +157,11 @@ class Look:
         first = self.config.get("MinJobAge", "300").split()[0]
         return float(first) if first.isdigit() else 300.0
 
+    @property
+    def max_job_count(self) -> int:
+        said = self.config.get("MaxJobCount", "")
+        return int(said) if said.isdigit() else 10_000
+
     def habits(self) -> Habits:
         default = next((one.name for one in self.partitions if one.is_default), "")
         return Habits(
@@ -133,39 +169,5 @@ class Look:
             models=tuple({gpu.model: None for facts in self.nodes for gpu in facts.node.gpus}),
             longest={one.name: one.max_time for one in self.partitions},
             default_partition=default,
+            reaches_all=self.config.get("ProctrackType", "").endswith("linuxproc"),
         )
-
-    def other_runs(self) -> Sequence[OtherRun]:
-        return [self._other(line) for line in self.others if not line.is_over]
-
-    def _other(self, line: QueueLine) -> OtherRun:
-        cards = parse_gres(line.gres)
-        per_node = max(line.nodes, 1)
-        names = parse_hostlist(line.nodelist)
-        plain = tuple(Seat(name, max(line.cpus // per_node, 1), line.memory_mib) for name in names)
-        return OtherRun(
-            handle=other_handle(line),
-            user=line.user,
-            name=line.name,
-            state=RunState.PENDING if line.is_waiting else RunState.RUNNING,
-            ask=Ask(
-                gpus=cards.gpus if not cards.shards else 0,
-                gpu_model=cards.model or None,
-                shards=cards.shards,
-                cpus=max(line.cpus // per_node, 1),
-                memory_mib=line.memory_mib,
-                nodes=per_node,
-            ),
-            queue=line.partition,
-            seats=() if line.is_waiting else self.seats.get(line.number) or plain,
-            submitted_at=line.submitted_at,
-            started_at=None if line.is_waiting else line.starts_at,
-            ends_at=None if line.is_waiting else line.ends_at,
-            reason=explain_wait(line.reason) if line.is_waiting else None,
-        )
-
-
-def other_handle(line: QueueLine) -> Handle:
-    """Slurm's number alone may name another job tomorrow: the moment of its submit goes with it."""
-    at = int((line.submitted_at or datetime.fromtimestamp(0, UTC)).timestamp())
-    return Handle(f"slurm-job:{line.id}:{at}")

@@ -13,9 +13,10 @@ from danlu.domain.job import Job, JobId, JobState, Reason
 from danlu.domain.ledger import Charge
 from danlu.domain.queue import Queue
 from danlu.domain.resources import Seat
-from danlu.engines.base import Handle, HasQueues, Observation, RunState, SeesOthers
+from danlu.engines.base import Handle, HasQueues, KnowsNodes, Observation, OtherRun, RunState, SeesOthers
 from danlu.errors import Conflict, DanluError, Unreachable
 from danlu.loops.dependencies import release_dependents
+from danlu.loops.others import Reckoning, reckon
 from danlu.loops.settle import GIVING_BACK, settle_all
 from danlu.loops.telling import Teller
 from danlu.scheduler.plan import plan
@@ -42,7 +43,14 @@ def _as_they_are(queues: Sequence[Queue]) -> dict[str, Queue]:
 class Schedule:
     """What the loop keeps between two ticks. Nothing here is needed to go on after a crash."""
 
-    def __init__(self, book: Book, teller: Teller, outlook: Outlook, queues_with: QueuesWith = _as_they_are) -> None:
+    def __init__(
+        self,
+        book: Book,
+        teller: Teller,
+        outlook: Outlook,
+        queues_with: QueuesWith = _as_they_are,
+        others: Reckoning | None = None,
+    ) -> None:
         """`queues_with`: what the rules of this installation make of the queues that the engine has."""
         self.book = book
         self.teller = teller
@@ -53,6 +61,7 @@ class Schedule:
         self._planned: tuple[int, tuple[int, int]] | None = None
         self._settled: Mapping[Handle, Observation] = {}  # what was seen at the last tick that came to its end
         self._planned_at = datetime.min.replace(tzinfo=UTC)
+        self._others = others or Reckoning()  # the runs that did not come through Danlu, at the last tick
 
     async def run(self) -> None:
         """Tick whenever something changed, for ever."""
@@ -88,7 +97,7 @@ class Schedule:
     async def tick(self, now: datetime) -> None:
         """Load, think, apply."""
         live, teller, standing = self.book.live, self.teller, self.outlook.standing
-        await self._look_around()
+        await self._look_around(now)
         held = list(live.holding())
         seen = await teller.engine.observe([Handle(job.handle) for job in held if job.handle])
         found = settle_all(
@@ -144,8 +153,8 @@ class Schedule:
             self.outlook.estimates = _estimates(held, seen)
         return news
 
-    async def _look_around(self) -> None:
-        """What there is to run on, where that changes by itself."""
+    async def _look_around(self, now: datetime) -> None:
+        """What there is to run on, and who else does, where that changes by itself."""
         engine = self.teller.engine
         if engine.has_scheduler:
             nodes = await engine.inventory()
@@ -154,7 +163,24 @@ class Schedule:
             queues: Sequence[Queue] = ()
             if isinstance(engine, HasQueues):
                 queues, inventory.room_for = engine.queues(), engine.room_for()
-            inventory.heard(nodes, self._queues_with(queues), others)
+            words = engine.nodes_now() if isinstance(engine, KnowsNodes) else {}
+            inventory.heard(nodes, self._queues_with(queues), others, words)
+            await self._charge_others(others, now)
+
+    async def _charge_others(self, others: Sequence[OtherRun], now: datetime) -> None:
+        standing = self.outlook.standing
+        found = reckon(
+            self._others,
+            others,
+            now=now,
+            shards_per_gpu=standing.inventory.shards_per_gpu or standing.shards_per_gpu,
+            charges_all=bool(standing.roster.persons),
+        )
+        if found.charges:
+            await self.book.update((), (), found.charges, is_planned=True)
+            for charge in found.charges:
+                standing.tally.add(charge)
+        self._others = found
 
     def _is_planned(self, now: datetime) -> bool:
         """Nothing has changed since the last plan but what it brought about itself."""

@@ -1,0 +1,131 @@
+"""Jobs of Slurm that did not come through Danlu, as runs of others; and nodes in Slurm's own words. Pure."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from danlu.domain.resources import Ask, Seat
+from danlu.engines.base import Handle, NodeNow, OtherRun, RunState
+from danlu.engines.slurm_text import NodeFacts, QueueLine, parse_gres, parse_hostlist, parse_numbers
+from danlu.engines.slurm_words import explain_wait
+
+Seats = tuple[Seat, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Told:
+    line: QueueLine
+    seats: Seats
+    run: OtherRun
+
+
+class Others:
+    """The runs of others after each look. What did not change is the same object as before: a queue of ten thousand
+    is not made anew every few seconds."""
+
+    def __init__(self) -> None:
+        self._told: dict[str, _Told] = {}
+        self.is_news = False  # one came, left, or has another state or seat since the look before
+
+    @property
+    def runs(self) -> list[OtherRun]:
+        return [told.run for told in self._told.values()]
+
+    def tell(self, lines: Iterable[QueueLine], seats: Mapping[int, Seats]) -> None:
+        told: dict[str, _Told] = {}
+        is_news = False
+        for line in lines:
+            found = seats.get(line.number, ())
+            known = self._told.get(line.id)
+            if known is None or known.seats != found or (known.line is not line and known.line != line):
+                before, known = known, _Told(line, found, other_run(line, found))
+                is_news |= before is None or (before.run.state, before.run.seats) != (known.run.state, known.run.seats)
+            told[line.id] = known
+        self.is_news = is_news or told.keys() != self._told.keys()
+        self._told = told
+
+
+def other_handle(line: QueueLine) -> Handle:
+    """Slurm's number alone may name another job tomorrow: its owner and the moment of its submit go with it.
+    Tasks that wait together become fewer, and stay the same."""
+    at = int((line.submitted_at or datetime.fromtimestamp(0, UTC)).timestamp())
+    name = f"{line.number}_[]" if "[" in line.id else line.id
+    return Handle(f"slurm-job:{name}:{at}:{line.uid}")
+
+
+def other_run(line: QueueLine, seats: Seats) -> OtherRun:
+    """`seats` with their cards, if Slurm was asked for them already."""
+    state = RunState.ENDED if line.is_over else RunState.PENDING if line.is_waiting else RunState.RUNNING
+    per_node = max(line.cpus // line.nodes, 1)
+    if state is not RunState.RUNNING:
+        seats = ()
+    elif not seats:
+        seats = tuple(Seat(name, per_node, line.memory_mib) for name in parse_hostlist(line.nodelist))
+    return OtherRun(
+        id=f"slurm:{line.id}",
+        handle=other_handle(line),
+        user=line.user,
+        name=line.name,
+        state=state,
+        ask=_ask(line, per_node, seats),
+        queue=line.partition,
+        seats=seats,
+        submitted_at=line.submitted_at,
+        started_at=None if line.is_waiting else line.starts_at,
+        ends_at=None if line.is_waiting else line.ends_at,
+        reason=explain_wait(line.reason) if line.is_waiting else None,
+        estimated_at=line.starts_at if line.is_waiting else None,
+        tasks=_tasks(line.id),
+    )
+
+
+def _ask(line: QueueLine, per_node: int, seats: Seats) -> Ask:
+    """What it asks for on each node. Its line names cards only if they were asked for by node; its seats always do."""
+    cards = parse_gres(line.gres)
+    gpus, shards = cards.gpus if not cards.shards else 0, cards.shards
+    if not (gpus or shards):
+        gpus = max((len(seat.gpus) for seat in seats), default=0)
+        shards = 0 if gpus else max((seat.shards for seat in seats), default=0)
+    return Ask(
+        gpus=gpus,
+        gpu_model=cards.model or None,
+        shards=shards,
+        cpus=per_node,
+        memory_mib=max((seat.memory_mib for seat in seats), default=line.memory_mib),
+        nodes=line.nodes,
+    )
+
+
+def _tasks(job: str) -> int:
+    """`17_[4-9,12%2]` are seven."""
+    _, _, listed = job.partition("[")
+    return max(len(parse_numbers(listed.rstrip("]").partition("%")[0])), 1)
+
+
+def stop_words(line: QueueLine) -> tuple[str, ...]:
+    """Of its owner only: if its number names another's job by now, nothing is done to that."""
+    if "[" in line.id:
+        return "scancel", f"--user={line.uid}", "--state=PENDING", str(line.number)
+    return "scancel", f"--user={line.uid}", line.id
+
+
+def node_now(facts: NodeFacts) -> NodeNow:
+    used = facts.used
+    # Before 23.11 Slurm tells which cards have shards taken of them, and not how many.
+    shards = {index: used.shards_of.get(index, 1) for index in used.shared}
+    return NodeNow(facts.state, facts.why, facts.cpus_used, facts.memory_used_mib, used.indices, shards)
+
+
+def unexplained(facts: Iterable[NodeFacts], seats: Iterable[Seats]) -> frozenset[str]:
+    """Nodes with cards that are taken, and nobody is known to have them."""
+    known = {
+        (seat.node, index)
+        for one in seats
+        for seat in one
+        for index in (*seat.gpus, *(() if seat.shared_gpu is None else (seat.shared_gpu,)))
+    }
+    return frozenset(
+        one.node.name
+        for one in facts
+        if any((one.node.name, index) not in known for index in (*one.used.indices, *one.used.shared))
+    )
