@@ -50,10 +50,9 @@ class Folders:
 
     def open(self) -> list[Record]:
         """Make ready; what is known of runs from before."""
-        os.makedirs(self.root, mode=0o711, exist_ok=True)
-        os.makedirs(f"{self.root}/records", mode=0o700, exist_ok=True)
-        os.makedirs(f"{self.root}/runs", exist_ok=True)
-        os.chmod(f"{self.root}/runs", 0o711)
+        for path, mode in ((self.root, 0o711), (f"{self.root}/records", 0o700), (f"{self.root}/runs", 0o711)):
+            os.makedirs(path, exist_ok=True)
+            os.chmod(path, mode)  # whatever our mask is
         try:
             with open(f"{self.root}/instance") as file:
                 self.instance = file.read().strip()
