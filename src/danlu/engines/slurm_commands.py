@@ -1,6 +1,10 @@
-"""Slurm's client commands: argument lists, a clean environment, a limit in time, as the right user."""
+"""Slurm's client commands: argument lists, a clean environment, a limit in time, as the right user.
+
+What runs as a person is that person's process: they may stop it, read along, hold its pipes open, and write into them.
+So it is given nothing of ours (`env`, `become`), and what it says is believed about their own run only."""
 
 import asyncio
+import errno
 import os
 import pwd
 import shutil
@@ -10,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
+from danlu.engines.slurm_child import run_child
 from danlu.engines.slurm_words import is_out_of_reach, last_words
 from danlu.errors import EngineDown
 
@@ -48,7 +53,9 @@ class Commands:
     """`path` leads to the client commands, and jobs begin with it; `conf` is SLURM_CONF. By default: as in our own."""
 
     def __init__(self, *, path: str = "", conf: str = "") -> None:
-        self.path = path or os.environ.get("PATH", USUAL_PATH)
+        # Whoever may write where we happen to be must not choose what root runs: no `.`, no empty part.
+        given = (path or os.environ.get("PATH", USUAL_PATH)).split(":")
+        self.path = ":".join(part for part in given if part.startswith("/")) or USUAL_PATH
         self.conf = conf or os.environ.get("SLURM_CONF", "")
         # Threads and not the loop's own processes: those cannot change their user on every loop.
         self._threads = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="slurm")
@@ -121,23 +128,24 @@ class Commands:
 
 
 def _run(argv: tuple[str, ...], env: dict[str, str], person: Person | None, stdin: str, patience_s: float) -> Answer:
-    ended = subprocess.run(
-        argv,
-        env=env,
-        input=stdin.encode("utf-8", "surrogateescape"),
-        capture_output=True,
-        timeout=patience_s,
-        cwd="/",
-        check=False,
-        **become(person),
-    )
+    given = stdin.encode("utf-8", "surrogateescape")
+    if person is not None:
+        code, out, said = run_child(argv, env, given, patience_s, become(person))
+        return Answer(code, _text(out), _text(said))
+    ended = subprocess.run(argv, env=env, input=given, capture_output=True, timeout=patience_s, cwd="/", check=False)
     return Answer(ended.returncode, _text(ended.stdout), _text(ended.stderr))
 
 
-def become(person: Person | None) -> dict[str, Any]:
-    """What makes a child another user: rights are dropped before anything of theirs is read."""
-    if person is None or os.getuid() != 0 or person.uid == 0:
+def may_become(person: Person) -> bool:
+    return os.getuid() in (0, person.uid)
+
+
+def become(person: Person) -> dict[str, Any]:
+    """What makes a child another user: rights are dropped before anything of theirs is read. Raises PermissionError."""
+    if person.uid == os.getuid():
         return {}
+    if not may_become(person):
+        raise PermissionError(errno.EPERM, f"only a server of root can run it as {person.name}")
     return {"user": person.uid, "group": person.gid, "extra_groups": os.getgrouplist(person.name, person.gid)}
 
 

@@ -4,6 +4,7 @@ instance     who we are among the installations that use this cluster
 heartbeat    when we last looked at Slurm
 records/     ours alone: one file for each run that is not forgotten
 runs/RUN/    the run's own, read and written by its user on its node (see slurm_script)
+trash/       folders of runs that are forgotten
 """
 
 import contextlib
@@ -21,6 +22,7 @@ from danlu.engines.slurm_batch import render_inside
 from danlu.engines.slurm_commands import Person
 from danlu.engines.slurm_ranks import render_rank
 from danlu.engines.slurm_script import Begun, Ended, parse_begun, parse_ended, render_env
+from danlu.engines.slurm_trash import Trash
 from danlu.errors import Invalid
 
 _LONGEST_WORD = 8192
@@ -47,12 +49,14 @@ class Folders:
     def __init__(self, shared_dir: str) -> None:
         self.root = shared_dir
         self.instance = ""
+        self._trash = Trash(f"{shared_dir}/trash")
 
     def open(self) -> list[Record]:
         """Make ready; what is known of runs from before."""
         for path, mode in ((self.root, 0o711), (f"{self.root}/records", 0o700), (f"{self.root}/runs", 0o711)):
             os.makedirs(path, exist_ok=True)
             os.chmod(path, mode)  # whatever our mask is
+        self._trash.open()
         try:
             with open(f"{self.root}/instance") as file:
                 self.instance = file.read().strip()
@@ -118,9 +122,10 @@ class Folders:
             os.chown(building, person.uid, person.gid)
 
     def write_stop(self, record: Record) -> None:
-        """Whoever has no folder yet gets the word with it; whoever has none any more needs none."""
+        """Whoever has no folder yet gets the word with it; whoever has none any more needs none. A user who makes it
+        impossible (a folder of this name, no room left) is stopped all the same, without the word."""
         text = record.stop["text"] if record.stop else ""
-        with contextlib.suppress(FileNotFoundError, NotADirectoryError), self._entered(record) as fd:
+        with contextlib.suppress(OSError), self._entered(record) as fd:
             name = f".stop.{secrets.token_hex(4)}"
             file = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600, dir_fd=fd)
             with os.fdopen(file, "w") as out:
@@ -160,9 +165,10 @@ class Folders:
 
     def forget(self, run_ids: Collection[str]) -> None:
         for run_id in run_ids:
-            shutil.rmtree(self.folder(run_id), ignore_errors=True)
+            self._trash.take(self.folder(run_id))
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(f"{self.root}/records/{run_id}.json")
+        self._trash.empty()
 
 
 def check_run_id(run_id: str) -> None:

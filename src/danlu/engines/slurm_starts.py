@@ -5,6 +5,7 @@ import contextlib
 import logging
 import secrets
 import time
+from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -12,7 +13,7 @@ from danlu.domain.job import Reason
 from danlu.engines.base import Ending, Launch, Observation, RunState
 from danlu.engines.slurm_accounts import Accounts, Choice, Payer, how_to_add
 from danlu.engines.slurm_batch import render_script
-from danlu.engines.slurm_commands import Answer, Commands, Person, is_trouble
+from danlu.engines.slurm_commands import Answer, Commands, Person, is_trouble, may_become
 from danlu.engines.slurm_folders import Folders, Record
 from danlu.engines.slurm_look import Look
 from danlu.engines.slurm_runs import Runs
@@ -23,6 +24,7 @@ from danlu.errors import EngineDown
 log = logging.getLogger(__name__)
 
 SUBMITS_AT_ONCE = 4
+OF_ONE_PERSON = 2  # their `sbatch` is theirs: who makes it hang holds up themselves
 
 
 class Starts:
@@ -43,6 +45,7 @@ class Starts:
         self._on_done = on_done
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._slots = asyncio.Semaphore(SUBMITS_AT_ONCE)
+        self._turns: defaultdict[str, asyncio.Semaphore] = defaultdict(lambda: asyncio.Semaphore(OF_ONE_PERSON))
 
     @property
     def is_busy(self) -> bool:
@@ -64,7 +67,7 @@ class Starts:
 
     async def _start(self, launch: Launch) -> None:
         try:
-            async with self._slots:
+            async with self._turns[launch.user], self._slots:
                 await self._submit(launch)
         except EngineDown as error:
             log.warning("%s waits to be submitted: %s", launch.run_id, error.text)
@@ -80,6 +83,10 @@ class Starts:
             person = Person.named(launch.user)
         except KeyError:
             await self._refused(launch, Reason("slurm_user", f"this machine has no user {launch.user}"))
+            return
+        if not may_become(person):
+            text = f"this server does not run as root, and so cannot submit to Slurm as {person.name}"
+            await self._refused(launch, Reason("slurm_user", text))
             return
         record = self._runs.records[launch.run_id]
         token = secrets.token_hex(8)

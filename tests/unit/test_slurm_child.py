@@ -1,0 +1,117 @@
+"""Commands that belong to somebody who may mean harm: they end, and little of what they say is kept."""
+
+import hashlib
+import os
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from danlu.engines.slurm_child import MOST_BYTES, run_child
+from danlu.engines.slurm_commands import USUAL_PATH, Commands, Person, become
+from danlu.engines.slurm_trash import Trash, remove
+
+ENV = {"PATH": "/usr/bin:/bin"}
+LONG_S = 60.0
+
+
+def run(script: str, stdin: bytes = b"", patience_s: float = LONG_S) -> tuple[int, bytes, bytes]:
+    return run_child(["/bin/sh", "-c", script], ENV, stdin, patience_s, {})
+
+
+def test_what_it_reads_and_says() -> None:
+    assert run("cat; echo bad >&2; exit 3", b"in") == (3, b"in", b"bad\n")
+    assert run("kill -9 $$")[0] == -9
+    big = os.urandom(1 << 20)
+    assert run("sha256sum", big)[1].split()[0].decode() == hashlib.sha256(big).hexdigest()
+    assert run("exec true", big) == (0, b"", b""), "one that does not read its input"
+
+
+def test_it_is_over_when_its_process_is() -> None:
+    """Its user may open its pipes, and keep them."""
+    began = time.monotonic()
+    code, out, _ = run(f"echo 17; sleep {LONG_S:.0f} & exit 0")
+    assert (code, out) == (0, b"17\n")
+    assert time.monotonic() - began < LONG_S
+
+
+def test_a_flood_is_not_kept() -> None:
+    code, out, said = run("head -c 50000000 /dev/zero & yes >&2 & sleep 1; kill $!; exit 0")
+    assert (code, len(out), len(said)) == (0, MOST_BYTES, MOST_BYTES)
+
+
+def test_one_that_does_not_end_is_ended(tmp_path: Path) -> None:
+    with pytest.raises(subprocess.TimeoutExpired):
+        run(f"echo $$ > {tmp_path}/pid; kill -STOP $$", patience_s=1.0)
+    with pytest.raises(ProcessLookupError):
+        os.kill(int((tmp_path / "pid").read_text()), 0)
+
+
+@pytest.mark.parametrize("path", ["", ".", ":", "bin:./bin", "::"])
+def test_root_runs_nothing_from_where_it_happens_to_be(path: str) -> None:
+    assert Commands(path=f"{path}:/usr/bin" if path else "/usr/bin").path == "/usr/bin"
+    assert Commands(path=path or "bin").path == USUAL_PATH
+
+
+def test_a_command_gets_nothing_of_the_servers_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("SBATCH_PARTITION", "SLURM_JOB_NAME", "LD_PRELOAD", "DANLU_STORE_URL", "SSH_AUTH_SOCK"):
+        monkeypatch.setenv(name, "x")
+    person = Person("li", 1001, 1001, "/home/li", "/bin/sh")
+    assert set(Commands(path="/usr/bin", conf="/etc/slurm/slurm.conf").env(person)) == {
+        "PATH", "LANG", "SLURM_CONF", "HOME", "USER", "LOGNAME", "SHELL",
+    }  # fmt: skip
+
+
+def test_nobody_but_root_becomes_another() -> None:
+    me = Person("me", os.getuid(), os.getgid(), "/", "/bin/sh")
+    other = Person("games", os.getuid() + 1, 60, "/", "/bin/sh")
+    assert become(me) == {}
+    if os.getuid() == 0:
+        assert become(other)["user"] == other.uid
+    else:
+        with pytest.raises(PermissionError, match="only a server of root"):
+            become(other)
+
+
+def test_what_a_run_left_is_removed_however_deep(tmp_path: Path) -> None:
+    left = tmp_path / "left"
+    left.mkdir()
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "kept").touch()
+    (left / "link").symlink_to(outside)
+    (left / "closed").mkdir()
+    (left / "closed/file").touch()
+    (left / "closed").chmod(0)
+    for at in range(200):
+        (left / f"file{at}").touch()
+    # Deeper than a path may be long, and than Python may call itself.
+    here = os.open(left, os.O_RDONLY)
+    for _ in range(2000):
+        os.mkdir("deeper", dir_fd=here)
+        below = os.open("deeper", os.O_RDONLY, dir_fd=here)
+        os.close(here)
+        here = below
+    os.close(here)
+    left.chmod(0)
+    remove(str(left))
+    assert not left.exists()
+    assert (outside / "kept").exists()
+
+
+def test_trash_is_emptied_behind_everybodys_back(tmp_path: Path) -> None:
+    trash = Trash(str(tmp_path / "trash"))
+    trash.open()
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "file").touch()
+        trash.take(str(tmp_path / name))
+    trash.take(str(tmp_path / "gone"))
+    assert not (tmp_path / "a").exists()
+    trash.empty()
+    limit = time.monotonic() + LONG_S
+    while any((tmp_path / "trash").iterdir()):
+        assert time.monotonic() < limit
+        trash.empty()
+        time.sleep(0.01)
