@@ -27,7 +27,8 @@ from danlu.store.book import Book
 # Reasons of plan() that say in numbers what an engine says in general.
 _NO_ROOM = frozenset({"no_gpus", "no_shards", "no_cpus", "no_memory", "no_nodes"})
 # Why a job waits in an engine's own queue, if it waits for what others hold.
-_FOR_ROOM = frozenset({"no_room", "behind", "quota", "reclaiming"})
+_FOR_ROOM = frozenset({"no_room", "behind", "quota", "reclaiming"}) | _NO_ROOM
+NOT_LOOKED_AT = "slurm_new"  # the engine has only just got it
 
 TeamsOf = Callable[[str], tuple[Membership, ...]]
 
@@ -83,6 +84,8 @@ def _as_the_engine_says(job: Job, wait: Wait | None, estimated_at: datetime | No
     reason = job.reason
     if wait.reason.code == "reclaiming":
         reason = wait.reason
+    elif reason.code == NOT_LOOKED_AT and wait.reason.code in _NO_ROOM:
+        reason = wait.reason  # what the engine will see as well
     elif reason.code in ("no_room", "behind") and wait.reason.code in _NO_ROOM:
         reason = Reason(reason.code, f"{reason.text}: {wait.reason.text}")
     if estimated_at is not None:

@@ -170,4 +170,10 @@ class Look:
             longest={one.name: one.max_time for one in self.partitions},
             default_partition=default,
             reaches_all=self.config.get("ProctrackType", "").endswith("linuxproc"),
+            holds_memory=self._holds_memory,
         )
+
+    @property
+    def _holds_memory(self) -> bool:
+        is_confined = "cgroup" in self.config.get("TaskPlugin", "") and self.config.get("ConstrainRAMSpace") == "yes"
+        return is_confined or "OverMemoryKill" in self.config.get("JobAcctGatherParams", "")

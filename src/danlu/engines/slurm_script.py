@@ -69,6 +69,7 @@ class Habits:
     longest: Mapping[str, timedelta | None] | None = None  # of each partition
     default_partition: str = ""
     may_go_first: bool = False
+    holds_memory: bool = True  # a run that takes more memory than it asked for is ended
     reaches_all: bool = True  # a signal of Slurm's reaches every process of a run, not only the one that Slurm started
 
 

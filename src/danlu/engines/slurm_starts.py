@@ -94,7 +94,9 @@ class Starts:
         record.uid, record.number = person.uid, None
         payer = self._payer(launch, person)
         choice = await self._accounts.choose(payer) if payer else Choice()
-        _note(record, choice)
+        _note(record, choice.note)
+        if launch.ask.memory_mib and not self._look.habits().holds_memory:
+            _note(record, "memory limit not enforced: this Slurm does not confine jobs (`danlu doctor` says how to)")
         try:
             await asyncio.to_thread(self._folders.prepare, launch, record, person)
         except OSError as error:
@@ -103,7 +105,7 @@ class Starts:
             return
         answer = await self._sbatch(launch, person, token, choice)
         if payer and _is_about_accounts(answer) and (other := await self._accounts.instead_of(choice, payer)):
-            _note(record, other)
+            _note(record, other.note)
             answer = await self._sbatch(launch, person, token, other)
         if answer.code:
             why = explain_refusal(answer.said)
@@ -143,9 +145,9 @@ class Starts:
         await self._runs.end(self._runs.records[launch.run_id], end)
 
 
-def _note(record: Record, choice: Choice) -> None:
-    if choice.note and choice.note not in record.notes:
-        record.notes.append(choice.note)
+def _note(record: Record, note: str) -> None:
+    if note and note not in record.notes:
+        record.notes.append(note)
 
 
 def _is_about_accounts(answer: Answer) -> bool:
