@@ -5,7 +5,7 @@ from __future__ import annotations
 from time import time
 
 from danlu.cli import render
-from danlu.cli.text import epoch, render_duration, render_facts, render_moment, render_short, render_table
+from danlu.cli.text import epoch, render_duration, render_facts, render_moment, render_short, render_table, visible
 from danlu.cli.views import STYLES, render_ask, render_seat
 
 TYPE_CHECKING = False
@@ -95,10 +95,10 @@ def render_other(other: Data, now: float) -> str:
 def render_why_other(other: Data, now: float) -> str:
     if other["state"] == "RUNNING":
         until = f", until {render_moment(other['ends_at'], now)}" if other["ends_at"] else ", no time limit"
-        return render_facts([("", f"{other['id']} runs on {_where(other)}{until}")]).lstrip()
+        return visible(f"{other['id']} runs on {_where(other)}{until}")
     text = (other["reason"] or {}).get("text") or "no reason is known"
     estimate = f"\nestimate  {render_moment(other['estimated_at'], now)}" if other["estimated_at"] else ""
-    return render_facts([("", f"{other['id']} waits: {text}{estimate}")]).lstrip()
+    return visible(f"{other['id']} waits: {text}{estimate}", lines=True)
 
 
 def _begun(other: Data) -> bool:

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from danlu.domain.job import Reason
 from danlu.domain.resources import Ask, Seat
 from danlu.engines.base import Handle, NodeNow, OtherRun, RunState
 from danlu.engines.slurm_text import NodeFacts, QueueLine, parse_gres, parse_hostlist, parse_numbers
@@ -25,7 +26,7 @@ class Others:
 
     def __init__(self) -> None:
         self._told: dict[str, _Told] = {}
-        self.is_news = False  # one came, left, or has another state or seat since the look before
+        self.is_news = False  # one came, left, or stands otherwise than at the look before
 
     @property
     def runs(self) -> list[OtherRun]:
@@ -39,10 +40,15 @@ class Others:
             known = self._told.get(line.id)
             if known is None or known.seats != found or (known.line is not line and known.line != line):
                 before, known = known, _Told(line, found, other_run(line, found))
-                is_news |= before is None or (before.run.state, before.run.seats) != (known.run.state, known.run.seats)
+                is_news |= before is None or _standing(before.run) != _standing(known.run)
             told[line.id] = known
         self.is_news = is_news or told.keys() != self._told.keys()
         self._told = told
+
+
+def _standing(run: OtherRun) -> tuple[RunState, Seats, Reason | None]:
+    """What people should not have to wait for; estimates change all the time."""
+    return run.state, run.seats, run.reason
 
 
 def other_handle(line: QueueLine) -> Handle:
