@@ -1,7 +1,7 @@
 #!/bin/sh
 # Real components that the tests use, from the distribution's packages. Where they may not be installed,
 # the tests that need them are skipped, and say so; with CI set, a missing one is a failure.
-# With the word `slurm` also two releases of Slurm, for the tests that are marked so.
+# With the word `slurm` also two releases of Slurm and a PyTorch, for the tests that are marked so.
 set -eu
 # Daemons are outside the path of most people.
 PATH="$PATH:/usr/sbin:/sbin"
@@ -39,6 +39,7 @@ if [ -n "$missing" ]; then
     DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=120 install -y -qq --no-install-recommends $missing >/dev/null
 fi
 [ "${1:-}" = slurm ] || exit 0
+sh "$(dirname "$0")/install-torch.sh" /var/cache/danlu-tests/torch || say_missing "see the line above" "PyTorch"
 # What the older Slurm does not say, a newer one beside it does.
 case "$(slurmctld -V)" in *" 22."* | *" 23.0"*)
     sh "$(dirname "$0")/slurm/install-newer.sh" /var/cache/danlu-tests/slurm-newer ||

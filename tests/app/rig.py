@@ -104,7 +104,7 @@ async def rig(
         engine=engine,
         files=files,
         outlook=schedule.outlook,
-        rules=Rules(inventory),
+        rules=Rules(inventory, runs_on_many=engine.has_scheduler),
         roster=roster,
         office=Office(roster, store, PeopleRules()),
         state_dir=str(folder),

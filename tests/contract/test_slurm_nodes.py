@@ -7,10 +7,9 @@ from datetime import timedelta
 from functools import cache
 from typing import Any
 
-from danlu.domain.resources import Ask
+from danlu.domain.resources import MEETING_PORTS, Ask
 from danlu.domain.written import Notice
 from danlu.engines.base import Ending, RunState
-from danlu.engines.slurm_batch import FIRST_PORT, PORTS
 from tests.contract.engine_rigs import LIMIT_SECONDS, NEVER, RIGS, living, with_rig
 from tests.contract.slurm_rig import SlurmRig
 from tests.contract.test_engine_slurm import until
@@ -58,7 +57,7 @@ async def test_every_rank_knows_its_place(rig: Any) -> None:
         {"RANK": "1", "NODE_RANK": "1", "DANLU_NODE": "gn2", **same},
     ]
     assert len(ports) == 1
-    assert FIRST_PORT <= int(ports.pop()) < FIRST_PORT + PORTS
+    assert int(ports.pop()) in MEETING_PORTS
 
 
 @older

@@ -34,13 +34,14 @@ def accepted(request: Request, talk: Talk) -> None:
 
 def test_submit_sends_what_was_asked(server: FakeServer, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SSH_TTY", "/dev/pts/1")
+    monkeypatch.setenv("RANK", "1")  # of the job that this one is submitted from
     monkeypatch.setenv("MY_DATA", "/data\udcff")
     server.on("POST /jobs", accepted)
     job = client.submit(["python", "train.py"], gpus=1, time=timedelta(hours=2), env={"SEED": "1"}, after="abc:any")
     body = server.requests[0].json
     environ = body.pop("environ")
     assert environ["MY_DATA"] == "/data\udcff"
-    assert "SSH_TTY" not in environ
+    assert not {"SSH_TTY", "RANK"} & environ.keys()
     umask = os.umask(0o077)
     os.umask(umask)
     assert int(body.pop("umask"), 8) == umask

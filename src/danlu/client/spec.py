@@ -44,14 +44,18 @@ NAMES = (
     "env", "label", "workdir", "array", "after", "retries", "signal", "snapshot", "snapshot_limit", "inherit_env",
 )  # fmt: skip
 
-# What belongs to the terminal or the login and not to the person's work.
+# What belongs to the terminal, to the login, or to a job that one is inside of, and not to the person's work.
 _SESSION_NAMES = frozenset(
     ("_", "COLUMNS", "DISPLAY", "LINES", "LS_COLORS", "OLDPWD", "PWD", "SHLVL", "STY", "TERM", "TERMCAP", "TMUX",
      "TMUX_PANE", "WAYLAND_DISPLAY", "WINDOW", "WINDOWID", "XAUTHORITY", "XDG_RUNTIME_DIR", "XDG_SEAT", "XDG_VTNR",
      "INVOCATION_ID", "JOURNAL_STREAM", "NOTIFY_SOCKET", "LISTEN_FDS", "LISTEN_PID", "MAKEFLAGS", "MAKELEVEL", "MFLAGS",
-     "SUDO_COMMAND", "TERM_PROGRAM", "TERM_PROGRAM_VERSION", "COLORTERM", "MAIL", "CUDA_VISIBLE_DEVICES")
+     "SUDO_COMMAND", "TERM_PROGRAM", "TERM_PROGRAM_VERSION", "COLORTERM", "MAIL", "CUDA_VISIBLE_DEVICES",
+     "RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "NODE_RANK", "GROUP_RANK", "NNODES", "MASTER_ADDR",
+     "MASTER_PORT")
 )  # fmt: skip
-_SESSION_PREFIXES = ("DANLU_", "SSH_", "XDG_SESSION_", "DBUS_", "VSCODE_", "GPG_", "_ARGCOMPLETE", "COMP_")
+_SESSION_PREFIXES = (
+    "DANLU_", "SSH_", "XDG_SESSION_", "DBUS_", "VSCODE_", "GPG_", "_ARGCOMPLETE", "COMP_", "TORCHELASTIC_",
+)  # fmt: skip
 
 
 def inherited(environ: Mapping[str, str]) -> dict[str, str]:

@@ -6,6 +6,9 @@ from dataclasses import dataclass
 from danlu.errors import Invalid
 
 SHARDS_PER_GPU = 64
+# Where the processes of one job meet: below the ports that systems give out by themselves, and not where torchrun meets
+# unless told (29500).
+MEETING_PORTS = range(23_000, 29_000)
 
 _VENDOR_WORDS = frozenset({"nvidia", "geforce", "tesla", "quadro", "amd", "instinct", "radeon"})
 

@@ -2,14 +2,10 @@
 
 import shlex
 
+from danlu.domain.resources import MEETING_PORTS
 from danlu.engines.base import Launch
 from danlu.engines.slurm_ranks import SEVERAL, WORDS
 from danlu.engines.slurm_script import ALREADY_BEGUN, NO_FOLDER, milliseconds
-
-# Where the ranks of a run meet: below the ports that systems give out by themselves, and not where torchrun meets
-# unless told (29500).
-FIRST_PORT = 23000
-PORTS = 6000
 
 
 def render_script(launch: Launch, folder: str, token: str, *, reaches_all: bool = True) -> str:
@@ -25,8 +21,8 @@ def render_script(launch: Launch, folder: str, token: str, *, reaches_all: bool 
         "notice": notice.signal if notice else "",
         "lead": str(milliseconds(notice.lead)) if notice else "0",
         "reaches_all": "yes" if reaches_all else "",
-        "first_port": str(FIRST_PORT),
-        "ports": str(PORTS),
+        "first_port": str(MEETING_PORTS.start),
+        "ports": str(len(MEETING_PORTS)),
     }
     return "\n".join(
         [

@@ -1,9 +1,10 @@
 """The variables a run sees: its own cards, its id, its share, its ask."""
 
+import zlib
 from collections.abc import Mapping
 
 from danlu.domain.job import Job
-from danlu.domain.resources import Seat
+from danlu.domain.resources import MEETING_PORTS, Seat
 
 _ALWAYS = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "LANG": "C.UTF-8"}
 
@@ -35,10 +36,20 @@ def run_variables(
         "DANLU_SHARDS_PER_GPU": str(shards_per_gpu),
         "DANLU_CPUS": str(ask.cpus),
         "DANLU_MEMORY_MIB": str(ask.memory_mib),
+        "DANLU_NODES": str(ask.nodes),
         "DANLU_TIME_LIMIT_S": str(int(spec.time_limit.total_seconds())) if spec.time_limit else "",
     }
     if job.array_index is not None:
         variables |= {"DANLU_ARRAY_ID": job.array_id, "DANLU_ARRAY_INDEX": str(job.array_index)}
+    if seat is not None:
+        variables = _one_node(job.run_id) | variables
     # Output reaches the log line by line; a training script's progress must not sit in a buffer.
     variables.setdefault("PYTHONUNBUFFERED", "1")
     return variables
+
+
+def _one_node(run_id: str) -> dict[str, str]:
+    """So that a line for torchrun is the same on one node and on several. Not RANK and the like: a script that finds
+    them takes itself for one process of several, and its trainer starts none for the other cards."""
+    port = MEETING_PORTS[zlib.crc32(run_id.encode()) % len(MEETING_PORTS)]
+    return {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "NNODES": "1", "NODE_RANK": "0"}

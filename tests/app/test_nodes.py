@@ -1,0 +1,115 @@
+"""Jobs on several nodes through the REST door: who takes them, how they count, how they are shown."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from danlu.actions.inventory import Inventory
+from danlu.actions.jobs import Rules, accept
+from danlu.actions.wishes import Wish
+from danlu.domain.account import Actor
+from danlu.domain.queue import Queue
+from danlu.domain.resources import MEETING_PORTS, Seat
+from danlu.engines.base import Launch
+from danlu.engines.fake import FakeCluster
+from danlu.errors import Refused, TooBig
+from tests.app.rig import Rig, on_rig
+from tests.app.shares import come, move_in
+from tests.builders import node
+
+BODY = {"command": ["true"], "workdir": "/"}
+
+
+def cluster() -> FakeCluster:
+    """Two nodes; each run gets the first cards of as many as it asks for."""
+
+    def seats(launch: Launch) -> tuple[Seat, ...]:
+        ask = launch.ask
+        return tuple(Seat(f"n{at}", ask.cpus, gpus=tuple(range(ask.gpus))) for at in range(1, ask.nodes + 1))
+
+    return FakeCluster([node("n1", gpus=4, cpus=32), node("n2", gpus=4, cpus=32)], seats=seats)
+
+
+def test_one_machine_runs_a_job_on_one_node(tmp_path: Path) -> None:
+    async def scenario(rig: Rig) -> None:
+        client = rig.client(0)
+        for path in ("/jobs", "/jobs?dry_run=true"):
+            answer = await client.post(path, json=BODY | {"nodes": 2})
+            problem = answer.json()
+            assert (answer.status_code, problem["code"]) == (409, "too_big")
+            assert problem["detail"] == "a job runs on one node here, this one asks for 2"
+        assert (await client.post("/jobs", json=BODY | {"nodes": 1})).status_code == 201
+
+    on_rig(scenario, tmp_path, nodes=(node("n1", cpus=8), node("n2", cpus=8)))
+
+
+@pytest.mark.parametrize(("pretends", "why"), [("", "only this machine"), ("fics.toml", "plays all the nodes")])
+def test_the_hint_says_why(pretends: str, why: str) -> None:
+    rules = Rules(Inventory([node("n1"), node("n2")]), pretends=pretends)
+    with pytest.raises(TooBig) as refused:
+        accept(rules, Actor("li"), Wish(("true",), nodes=2))
+    assert why in refused.value.hint
+
+
+def test_one_node_is_no_rank_of_several(tmp_path: Path) -> None:
+    """The line for torchrun works; but a plain script is not told that it is a part of something."""
+
+    async def scenario(rig: Rig) -> None:
+        for own in ({}, {"MASTER_PORT": "4000"}):
+            job = (await rig.client(0).post("/jobs", json=BODY | {"env": own})).json()["jobs"][0]
+            await rig.state(rig.client(0), job["id"], "RUNNING")
+            (launch,) = (one for handle, one in rig.engine.launches.items() if job["id"] in handle)
+            port = int(launch.env["MASTER_PORT"])
+            assert port == 4000 if own else port in MEETING_PORTS
+            assert [launch.env[name] for name in ("MASTER_ADDR", "NNODES", "NODE_RANK")] == ["127.0.0.1", "1", "0"]
+            assert not {"RANK", "LOCAL_RANK", "WORLD_SIZE"} & launch.env.keys()
+
+    on_rig(scenario, tmp_path)
+
+
+def test_it_is_shown_with_all_its_nodes(tmp_path: Path) -> None:
+    async def scenario(rig: Rig) -> None:
+        client = rig.client(0)
+        made = (await client.post("/jobs", json=BODY | {"nodes": 2, "gpus": 1})).json()["jobs"][0]
+        job = await rig.state(client, made["id"], "RUNNING")
+        assert (job["ask"]["nodes"], job["ask"]["gpus"], job["node"]) == (2, 1, "n1")
+        assert [(seat["node"], seat["gpus"]) for seat in job["seats"]] == [("n1", [0]), ("n2", [0])]
+        for one in (await client.get("/nodes")).json()["items"]:
+            held = [card["index"] for card in one["gpus"] if card["holders"]]
+            assert held == [0]
+        clone = (await client.post(f"/jobs/{job['id']}/clone", json={"gpus": 2})).json()["jobs"][0]
+        assert (clone["ask"]["nodes"], clone["ask"]["gpus"]) == (2, 2)
+        alone = (await client.post(f"/jobs/{job['id']}/clone", json={"nodes": 1})).json()["jobs"][0]
+        assert alone["ask"]["nodes"] == 1
+
+    on_rig(scenario, tmp_path, engine=cluster())
+
+
+def test_a_quota_counts_every_node(tmp_path: Path) -> None:
+    async def scenario(rig: Rig) -> None:
+        await move_in(rig)
+        await (await come(rig, "chief")).put("/quotas/user:li", json={"gpus": 3})
+        li = await come(rig, "li")
+        big = (await li.post("/jobs", json=BODY | {"nodes": 2, "gpus": 2})).json()["jobs"][0]
+        small = (await li.post("/jobs", json=BODY | {"nodes": 2, "gpus": 1})).json()["jobs"][0]
+        await rig.state(li, small["id"], "RUNNING")
+        waits = (await li.get(f"/jobs/{big['id']}/why")).json()
+        assert waits["state"] == "QUEUED"
+        assert "4" in waits["reason"]["text"]
+        held: Any = (await li.get("/quotas")).json()["items"][0]["held"]
+        assert held["gpus"] == 2
+
+    on_rig(scenario, tmp_path, engine=cluster())
+
+
+@pytest.mark.parametrize(
+    ("asked", "instead"),
+    [({"nodes": 2, "gpus": 2}, "`--gpus 1`"), ({"nodes": 4, "gpus": 1}, "`--nodes 3`"), ({"gpus": 4}, "`--gpus 3`")],
+)
+def test_a_queues_limit_is_that_of_all_its_nodes(asked: dict[str, Any], instead: str) -> None:
+    nodes = [node(f"n{number}", gpus=4) for number in range(4)]
+    inventory = Inventory(nodes, {"train": Queue("train", max_gpus=3, is_default=True)})
+    with pytest.raises(Refused) as refused:
+        accept(Rules(inventory, runs_on_many=True), Actor("li"), Wish(("true",), **asked))
+    assert (refused.value.code, refused.value.hint) == ("queue_limit", instead)
