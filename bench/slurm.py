@@ -33,6 +33,7 @@ from tests.slurm.releases import slurm_release
 # Of a real cluster: jobs are started in moments, but nobody wakes up twice a second.
 SETTINGS = {"MaxJobCount": "20000", "SchedulerParameters": "bf_interval=30,batch_sched_delay=3"}
 PATIENCE_S = 900.0
+SETTLES_S = 15.0  # so long a server that was just started looks more often
 GRACE = timedelta(seconds=30)
 
 
@@ -88,6 +89,7 @@ def _submits(cluster: SlurmCluster, folder: Path, wire: Wire, rounds: int) -> li
 
 def _idle(cluster: SlurmCluster, watched_s: float) -> Figure:
     """What the controller is asked while nothing happens; its own nodes and this question do not count."""
+    time.sleep(SETTLES_S)
     before, begin = _asked(cluster), time.perf_counter()
     time.sleep(watched_s)
     seconds = time.perf_counter() - begin
@@ -117,8 +119,8 @@ async def _ticks(cluster: SlurmCluster, folder: Path, rounds: int, queued: int) 
     launcher = Launcher(book, str(folder), as_submitter=False, shards_per_gpu=64, grace=GRACE)
     schedule = Schedule(book, Teller(book, engine, launcher, GRACE), Outlook(standing))
     await engine.open(book.changed.set)
-    squeue = partial(subprocess.run, [cluster.release.program("squeue")], env=clean_environ() | dict(cluster.environment),
-                     capture_output=True, check=True)  # fmt: skip
+    environ = clean_environ() | dict(cluster.environment)
+    squeue = partial(subprocess.run, ["squeue"], env=environ, capture_output=True, check=True)
     samples: dict[str, list[float]] = {"squeue": [], "look": [], "tick": []}
     for _ in range(rounds + 1):
         begin = time.perf_counter()

@@ -29,7 +29,7 @@ from danlu.errors import EngineDown, Refused
 
 log = logging.getLogger(__name__)
 
-IDLE_S = 5.0  # between looks when nothing of ours is there
+IDLE_S = 8.0  # between looks when nothing of ours is there
 BUSY_S = 2.0  # … when something is, and nothing happens
 SOON_S = 0.1  # … when something was just started or stopped; from there slower and slower
 BEAT_S = 0.25  # between glances at what runs have written down, which cost the controller nothing
@@ -73,6 +73,7 @@ class SlurmEngine:
         self._told: dict[str, float] = {}  # stops that were passed on: when
         self._wake = asyncio.Event()
         self._looking = asyncio.Lock()
+        self._away_since: float | None = None  # when we last looked, as long as nobody has caught up with that
         self._calm = 0
         self._watcher: asyncio.Task[None] | None = None
         self._is_open = False
@@ -82,6 +83,7 @@ class SlurmEngine:
     async def open(self, on_change: Callable[[], None]) -> None:
         self._on_change = on_change
         self._runs.load(await asyncio.to_thread(self._folders.open))
+        self._away_since = self._folders.last_beat()
         self._look.instance = self._folders.instance
         self._is_open = True
         with contextlib.suppress(EngineDown):  # the server works without it, and says so
@@ -276,13 +278,23 @@ class SlurmEngine:
                     self._on_change()
                 raise
             was_down, self._down = bool(self._down), ""
-            is_news = is_moved or self._look.others_told.is_news
+            is_news = await self._catch_up() or is_moved or self._look.others_told.is_news
             if await self._runs.settle() or was_down:
                 self._calm = 0
                 is_news = True
             if is_news:
                 self._on_change()
             await self._cancel_extras()
+
+    async def _catch_up(self) -> bool:
+        """Once after we were away; again until the books can be asked. True if somebody ended meanwhile."""
+        since, self._away_since = self._away_since, None
+        try:
+            if since is not None:
+                await self._look.look_back(since)
+        except EngineDown:
+            self._away_since = since
+        return since is not None and bool(self._look.others_told.past)
 
     def _write_stop(self, record: Record) -> None:
         self._folders.write(record)

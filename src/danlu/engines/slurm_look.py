@@ -5,14 +5,16 @@ import secrets
 import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 
 from danlu.domain.resources import Seat
 from danlu.engines.slurm_commands import Commands
-from danlu.engines.slurm_others import Others, unexplained
+from danlu.engines.slurm_others import PAST_FORMAT, Others, parse_past, unexplained
 from danlu.engines.slurm_script import Habits, parse_comment
 from danlu.engines.slurm_text import (
     ACCOUNTING_FORMAT,
     QUEUE_FORMAT,
+    SEATLESS,
     NodeFacts,
     Partition,
     PastJob,
@@ -27,8 +29,7 @@ from danlu.engines.slurm_text import (
 )
 from danlu.errors import EngineDown
 
-DETAILS_PER_LOOK = 32
-DETAILS_AT_ONCE = 4
+PAST_TOLD_S = 600.0
 
 
 @dataclass
@@ -51,6 +52,7 @@ class Look:
     _reader: QueueReader = field(default_factory=QueueReader)
     _holding: frozenset[int] = frozenset()
     _buried: dict[int, tuple[str, float]] = field(default_factory=dict)
+    _past_until: float = float("-inf")
 
     async def learn(self) -> None:
         """What changes rarely: settings, queues, nodes."""
@@ -72,14 +74,19 @@ class Look:
         mark = secrets.token_hex(6)
         said = await self.commands.ask_or_ping("squeue", "-h", "-a", "-t", "all", "-o", f"{mark}|{QUEUE_FORMAT}")
         lines = self._reader.read(said, mark)
-        self.ours, self.others = {}, []
+        ours: dict[str, list[QueueLine]] = {}
+        others: list[QueueLine] = []
         for line in lines:
-            named = parse_comment(line.comment) if line.comment else None
+            named = parse_comment(line.comment)
             run_id = named[1] if named and named[0] == self.instance else ""
             if run_id and owners.get(run_id) == line.uid:
-                self.ours.setdefault(run_id, []).append(line)
+                if run_id in ours:
+                    ours[run_id].append(line)
+                else:
+                    ours[run_id] = [line]
             elif not run_id or not self._is_left_over(line, run_id):
-                self.others.append(line)
+                others.append(line)
+        self.ours, self.others = ours, others
         if self._buried:
             listed = {line.number for line in lines}
             self._buried = {
@@ -89,12 +96,26 @@ class Look:
             }
         self.took_s = time.monotonic() - began_at
         self.began_at = began_at
-        holding = [line for line in lines if not line.is_over and not line.is_waiting]
+        holding = [line for line in lines if line.state not in SEATLESS]
         numbers = frozenset(line.number for line in holding)
         if numbers != self._holding:
             self._holding, self.moved_at = numbers, began_at
         await self._look_closer(holding)
+        if time.monotonic() > self._past_until:
+            self.others_told.past = []
         self.others_told.tell(self.others, self.seats)
+
+    async def look_back(self, since: float) -> None:
+        """At what ended while nobody looked, if Slurm may list it no more and keeps books. Raises EngineDown."""
+        if not self.has_accounting or time.time() - since < 0.8 * self.min_job_age_s:
+            return
+        mark, begin = secrets.token_hex(6), datetime.fromtimestamp(since, UTC)
+        said = await self.commands.ask(
+            "sacct", "-n", "-P", "-X", "-D", "-a", f"--starttime={begin:%Y-%m-%dT%H:%M:%S}", f"--delimiter={mark}",
+            f"--format={PAST_FORMAT}",
+        )  # fmt: skip
+        self.others_told.past = await asyncio.to_thread(parse_past, said, mark, self.instance, begin)
+        self._past_until = time.monotonic() + PAST_TOLD_S
 
     def bury(self, number: int, run_id: str) -> None:
         """A run of ours is over and forgotten. Slurm lists its job for a while, and it is nobody else's."""
@@ -110,26 +131,25 @@ class Look:
         asked for any; they are asked about where cards are taken and nobody is known to have them."""
         self.seats = {number: seats for number, seats in self.seats.items() if number in self._holding}
         new = sorted(line.number for line in holding if line.gres and line.number not in self.seats)
-        if puzzling := unexplained(self.nodes, self.seats.values()):
+        is_fresh = self.nodes_at > self.moved_at
+        if is_fresh and (puzzling := unexplained(self.nodes, self.seats.values())):
             new += [
                 line.number
                 for line in holding
                 if not line.gres and line.number not in self.seats and puzzling & {*parse_hostlist(line.nodelist)}
             ]
-        new = new[:DETAILS_PER_LOOK]
-        for at in range(0, len(new), DETAILS_AT_ONCE):
-            for number, seats in zip(
-                new[at:], await asyncio.gather(*map(self._seats_of, new[at : at + DETAILS_AT_ONCE])), strict=False
-            ):
-                if seats:
-                    self.seats[number] = seats
+        if new:
+            # One question, about the only one or about all: never one for each.
+            found = await self._seats_of(str(new[0]) if len(new) == 1 else "")
+            self.seats |= {number: found[number] for number in new if found.get(number)}
 
-    async def _seats_of(self, number: int) -> tuple[Seat, ...]:
+    async def _seats_of(self, number: str) -> dict[int, tuple[Seat, ...]]:
+        """Of this job, or of all of them."""
         try:
-            said = await self.commands.ask("scontrol", "-d", "show", "job", str(number))
+            said = await self.commands.ask("scontrol", "-d", "show", "job", *filter(None, (number,)))
         except EngineDown:  # it may just have ended
-            return ()
-        return parse_job_seats(said).get(number, ())
+            return {}
+        return parse_job_seats(said)
 
     async def remembered(self, numbers: Collection[int]) -> dict[int, PastJob]:
         """What accounting knows of jobs that the controller has let go; nothing where it is off or away."""

@@ -112,7 +112,8 @@ class Runs:
             record
             for run_id, record in self.records.items()
             # Of those that wait, nearly all wait as before: they are the same line, and are not thought of again.
-            if (run_id not in waiting or ours.get(run_id) != [waiting[run_id]]) and self._is_open(record)
+            if not ((lines := ours.get(run_id)) and len(lines) == 1 and lines[0] is waiting.get(run_id))
+            and self._is_open(record)
         ]
         await self._read([record for record in active if self._may_have_written(record)])
         await self._ask_accounting(active)
