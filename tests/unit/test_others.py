@@ -12,7 +12,7 @@ from danlu.actions.inventory import Inventory
 from danlu.actions.others import is_others
 from danlu.domain.resources import Ask, Seat
 from danlu.engines.base import Handle, NodeNow, OtherRun, RunState
-from danlu.engines.slurm_others import Others, node_now, other_handle, other_run, stop_words, unexplained
+from danlu.engines.slurm_others import Others, node_now, other_handle, other_run, parse_past, stop_words, unexplained
 from danlu.engines.slurm_text import QueueLine, QueueReader, parse_job_seats, parse_nodes
 from danlu.loops.others import Reckoning, in_books, reckon
 from tests.builders import node
@@ -108,6 +108,22 @@ def test_nodes_in_the_words_of_either_release() -> None:
     seats = parse_job_seats((GOLDEN / f"engine-scontrol-job-{VERSIONS[1]}.txt").read_text())
     assert unexplained(newer.values(), seats.values()) == frozenset()
     assert unexplained(newer.values(), [seats[2]]) == {"gn1", "gn3"}
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_what_ended_while_nobody_looked(version: str) -> None:
+    text = (GOLDEN / f"engine-sacct-past-{version}.txt").read_text()
+    found = {one.id: one for one in parse_past(text, "@MARK@", "another", datetime.fromtimestamp(0, UTC))}
+    assert set(found) == {"slurm:1", "slurm:2_1", "slurm:2_2", "slurm:3", "slurm:4"}
+    assert {one.state for one in found.values()} == {RunState.ENDED}
+    assert (found["slurm:3"].ask.gpus, found["slurm:3"].ask.cpus, found["slurm:2_1"].ask.shards) == (3, 2, 16)
+    run = found["slurm:1"]
+    assert run.started_at is not None
+    assert run.ends_at is not None
+    assert (run.user, run.queue, run.ends_at - run.started_at) == ("root", "gpu", timedelta(seconds=2))
+    assert "slurm:1" not in {one.id for one in parse_past(text, "@MARK@", "x", run.started_at)}, "it is our own"
+    assert {one.id for one in parse_past(text, "@MARK@", "x", run.ends_at)} <= {"slurm:4"}, "the others ended before"
+    assert parse_past(text, "@OTHER@", "x", run.started_at) == [], "nobody can write what begins a field"
 
 
 CARDS = node("n1", gpus=4)

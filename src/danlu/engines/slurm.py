@@ -34,7 +34,6 @@ BUSY_S = 2.0  # … when something is, and nothing happens
 SOON_S = 0.1  # … when something was just started or stopped; from there slower and slower
 BEAT_S = 0.25  # between glances at what runs have written down, which cost the controller nothing
 NODES_S = 15.0
-NODES_SOON_S = 2.0  # between looks at nodes while runs come and go
 OUR_PART = 0.8
 OVERDUE = timedelta(seconds=30)
 _FOREIGN = Observation(
@@ -267,10 +266,6 @@ class SlurmEngine:
                 if not self._look.config:
                     await self._look.learn()
                 await self._look.look({run_id: record.uid for run_id, record in self._runs.records.items()})
-                is_moved = self._look.moved_at > self._look.nodes_at
-                is_moved = is_moved and time.monotonic() - self._look.nodes_at > NODES_SOON_S
-                if is_moved:
-                    await self._look.look_at_nodes()
             except EngineDown as error:
                 if not self._down:
                     self._down, self._down_since = error.text, datetime.now(UTC)
@@ -278,7 +273,7 @@ class SlurmEngine:
                     self._on_change()
                 raise
             was_down, self._down = bool(self._down), ""
-            is_news = await self._catch_up() or is_moved or self._look.others_told.is_news
+            is_news = await self._catch_up() or self._look.has_new_nodes or self._look.others_told.is_news
             if await self._runs.settle() or was_down:
                 self._calm = 0
                 is_news = True

@@ -29,6 +29,7 @@ from danlu.engines.slurm_text import (
 )
 from danlu.errors import EngineDown
 
+NODES_SOON_S = 2.0  # between looks at nodes while runs come and go
 PAST_TOLD_S = 600.0
 
 
@@ -47,6 +48,7 @@ class Look:
     nodes: list[NodeFacts] = field(default_factory=list)
     nodes_at: float = float("-inf")
     moved_at: float = float("-inf")  # when it was last seen that somebody came or left
+    has_new_nodes: bool = False  # the last look was also one at the nodes
     partitions: list[Partition] = field(default_factory=list)
     config: dict[str, str] = field(default_factory=dict)
     _reader: QueueReader = field(default_factory=QueueReader)
@@ -100,6 +102,10 @@ class Look:
         numbers = frozenset(line.number for line in holding)
         if numbers != self._holding:
             self._holding, self.moved_at = numbers, began_at
+        # Again and again on a busy cluster, but not with every look.
+        self.has_new_nodes = self.moved_at > self.nodes_at and began_at - self.nodes_at > NODES_SOON_S
+        if self.has_new_nodes:
+            await self.look_at_nodes()
         await self._look_closer(holding)
         if time.monotonic() > self._past_until:
             self.others_told.past = []
@@ -109,7 +115,8 @@ class Look:
         """At what ended while nobody looked, if Slurm may list it no more and keeps books. Raises EngineDown."""
         if not self.has_accounting or time.time() - since < 0.8 * self.min_job_age_s:
             return
-        mark, begin = secrets.token_hex(6), datetime.fromtimestamp(since, UTC)
+        # Somewhat earlier: its seconds are whole ones, and who is told of twice is counted once.
+        mark, begin = secrets.token_hex(6), datetime.fromtimestamp(int(since) - 10, UTC)
         said = await self.commands.ask(
             "sacct", "-n", "-P", "-X", "-D", "-a", f"--starttime={begin:%Y-%m-%dT%H:%M:%S}", f"--delimiter={mark}",
             f"--format={PAST_FORMAT}",

@@ -7,10 +7,12 @@ from datetime import UTC, datetime
 from danlu.domain.job import Reason
 from danlu.domain.resources import Ask, Seat
 from danlu.engines.base import Handle, NodeNow, OtherRun, RunState
-from danlu.engines.slurm_text import NodeFacts, QueueLine, parse_gres, parse_hostlist, parse_numbers
+from danlu.engines.slurm_text import NodeFacts, QueueLine, parse_gres, parse_hostlist, parse_numbers, parse_time
 from danlu.engines.slurm_words import explain_wait
 
 Seats = tuple[Seat, ...]
+# The line with which it was submitted may hold anything, and is the last.
+PAST_FORMAT = "JobID,User,Partition,Submit,Start,End,State,NCPUS,NNodes,AllocTRES,SubmitLine"
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,11 +28,12 @@ class Others:
 
     def __init__(self) -> None:
         self._told: dict[str, _Told] = {}
+        self.past: list[OtherRun] = []  # that ended while nobody looked, from accounting
         self.is_news = False  # one came, left, or stands otherwise than at the look before
 
     @property
     def runs(self) -> list[OtherRun]:
-        return [told.run for told in self._told.values()]
+        return [*(told.run for told in self._told.values()), *self.past]
 
     def tell(self, lines: Iterable[QueueLine], seats: Mapping[int, Seats]) -> None:
         told: dict[str, _Told] = {}
@@ -106,6 +109,38 @@ def _tasks(job: str) -> int:
     """`17_[4-9,12%2]` are seven."""
     _, _, listed = job.partition("[")
     return max(len(parse_numbers(listed.rstrip("]").partition("%")[0])), 1)
+
+
+def parse_past(text: str, mark: str, instance: str, since: datetime) -> list[OtherRun]:
+    """From `sacct -n -P -X -D -a --delimiter=MARK --format=PAST_FORMAT`: what ended since then, but our own runs."""
+    found = []
+    ours = f"--comment=danlu:{instance}:"
+    for record in text.splitlines():
+        parts = record.split(mark, 10)
+        if len(parts) == 11 and ours not in parts[10]:
+            run = _past_run(parts)
+            if run.user and run.started_at and run.ends_at and run.ends_at >= since:
+                found.append(run)
+    return found
+
+
+def _past_run(parts: list[str]) -> OtherRun:
+    job, user, partition, submitted, starts, ends, _, cpus, _, tres, _ = parts
+    cards = parse_gres(",".join(word for word in tres.split(",") if word.startswith("gres/")))
+    # Of all its nodes together: not each has the same number.
+    ask = Ask(gpus=cards.gpus if not cards.shards else 0, shards=cards.shards, cpus=max(int(cpus or 1), 1))
+    return OtherRun(
+        id=f"slurm:{job}",
+        handle=Handle(f"slurm-job:{job}:{submitted}"),
+        user=user,
+        name="",
+        state=RunState.ENDED,
+        ask=ask,
+        queue=partition,
+        submitted_at=parse_time(submitted),
+        started_at=parse_time(starts),
+        ends_at=parse_time(ends),
+    )
 
 
 def stop_words(line: QueueLine) -> tuple[str, ...]:
