@@ -12,7 +12,7 @@ from danlu.domain.written import Notice
 from danlu.engines.base import Ending, RunState
 from tests.contract.engine_rigs import LIMIT_SECONDS, NEVER, RIGS, living, with_rig
 from tests.contract.slurm_rig import SlurmRig
-from tests.contract.test_engine_slurm import until
+from tests.contract.test_engine_slurm import STRANGER, until
 from tests.slurm.cluster import SlurmCluster, slurm_cluster
 from tests.slurm.layout import Layout
 
@@ -84,6 +84,13 @@ async def test_every_node_gives_its_cards(rig: Any) -> None:
             assert (len(seat.gpus), seat.cpus) == (2, 3) if run_id == "w.1" else (seat.shards == 16)
             assert said(rig, run_id)[f"{seat.node}={','.join(map(str, cards))}"] == 1
     assert len(said(rig, "w.1")) == len(said(rig, "p.1")) == 3
+
+
+@older
+async def test_every_rank_is_its_users(rig: Any) -> None:
+    handle = await rig.start("user.1", "sh", "-c", 'id -un; echo "$0" >&2; umask', "odd  'word", ask=TWO, user=STRANGER)
+    assert (await rig.ended(handle)).exit_code == 0
+    assert sorted(rig.log("user.1").read_text().splitlines()) == 2 * ["0022"] + 2 * [STRANGER] + 2 * ["odd  'word"]
 
 
 @both_versions

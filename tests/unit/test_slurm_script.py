@@ -3,6 +3,7 @@
 import subprocess
 from dataclasses import replace
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 
@@ -95,3 +96,33 @@ def test_words_of_runs_are_read_with_suspicion() -> None:
     ended = parse_ended("token=t\nrestart=1\nending=exited\ncode=3\nstarted=1794794729123\nended=1794794730123\n")
     assert ended is not None
     assert (ended.ending, ended.exit_code, ended.restart) == (Ending.EXITED, 3, 1)
+
+
+@pytest.mark.parametrize(
+    ("srun", "ending", "code", "by_slurm", "text"),
+    [
+        # Each rank says how it ended; one of them could not be heard; none was ever let in.
+        ('echo "$1 ended 0 n1 0" >&2; echo "$1 ended 1 n2 4" >&2', "exited", 4, False, "rank 1 on n2"),
+        ('echo "$1 told 0 n1" >&2; echo "$1 ended 0 n1 143" >&2; echo "$1 ended 1 n2 4" >&2', "exited", 4, False, "n2"),
+        ('echo "$1 began 0 n1" >&2; echo "$1 ended 0 n1 1" >&2; exit 9', "exited", 1, True, "rank 0 on n1"),
+        ("echo 'srun: error: Invalid account' >&2; exit 1", "not_started", None, False, "Invalid account"),
+    ],
+)
+def test_what_ranks_say_makes_the_end_of_a_run(
+    tmp_path: Path, srun: str, ending: str, code: int | None, by_slurm: bool, text: str
+) -> None:
+    """With an `srun` that says what the real one passes on, in the order that matters."""
+    programs = {"srun": f"set -- ${{DANLU_RANKS% *}}\n{srun}", "scontrol": "echo localhost"}
+    for name, body in programs.items():
+        (tmp_path / name).write_text(f"#!/bin/sh\n{body}\n")
+        (tmp_path / name).chmod(0o755)
+    folder = tmp_path / "run"
+    folder.mkdir()
+    script = render_script(ON_TWO, str(folder), "token")
+    env = {"PATH": f"{tmp_path}:/usr/bin:/bin", "SLURM_JOB_ID": "17", "TMPDIR": str(tmp_path)}
+    subprocess.run(["bash"], input=script, env=env, capture_output=True, text=True, timeout=60)
+    ended = parse_ended((folder / "exit").read_text())
+    assert ended is not None
+    assert (ended.ending, ended.exit_code, ended.by_slurm) == (Ending(ending), code, by_slurm)
+    assert text in ended.text
+    assert not list(tmp_path.glob("tmp.*"))
