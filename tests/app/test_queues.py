@@ -79,7 +79,7 @@ def test_without_queues_and_teams_nothing_changes(tmp_path: Path) -> None:
         job = await accepted(client)
         assert (job["queue"], job["team"], job["preemptible"], job["interactive"]) == ("", "", False, False)
         assert (job["priority"], job["time_limit_s"]) == (5, None)
-        assert (await client.get("/queues")).json() == {"items": []}
+        assert (await client.get("/queues")).json() == {"items": [], "trouble": None}
         assert problem(await ask(client, queue="train"))[1:3] == (
             "invalid",
             "there is no queue `train`: this installation has none",

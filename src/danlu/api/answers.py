@@ -108,6 +108,7 @@ class ListedJob(JobOut):
 class JobPage(Answer):
     items: list[ListedJob]
     next: int | None
+    trouble: str | None
 
 
 class Stopped(Answer):
@@ -217,6 +218,7 @@ class NodeOut(Answer):
 
 class NodeList(Answer):
     items: list[NodeOut]
+    trouble: str | None
 
 
 class QueueCards(Answer):
@@ -252,6 +254,7 @@ class QueueOut(Answer):
 
 class QueueList(Answer):
     items: list[QueueOut]
+    trouble: str | None
 
 
 class Status(Answer):

@@ -22,7 +22,7 @@ from danlu.actions.signon_flow import Signon
 from danlu.actions.users import unix_actor
 from danlu.api.wire import job_out
 from danlu.domain.account import Actor
-from danlu.domain.job import Job
+from danlu.domain.job import Job, JobState
 from danlu.engines.base import Engine
 from danlu.engines.logfiles import LogFiles
 from danlu.errors import DanluError, Invalid, Unauthorized
@@ -144,4 +144,14 @@ class Welcome:
 
 
 def job_json(desk: Desk, actor: Actor, job: Job) -> dict[str, Any]:
-    return job_out(job, actor, desk.outlook, desk.files_dir)
+    out = job_out(job, actor, desk.outlook, desk.files_dir)
+    trouble = desk.trouble()
+    if trouble is not None and job.state in (JobState.QUEUED, JobState.STARTING) and not job.waiting_for:
+        out |= {"reason": {"code": trouble.code, "text": trouble.text}, "estimated_at": None}
+    return out
+
+
+def trouble_of(desk: Desk) -> str | None:
+    """Why nothing moves, and since when: what else is told is of then."""
+    trouble = desk.trouble()
+    return trouble.text if trouble else None

@@ -23,7 +23,7 @@ from danlu.api.answers import (
     Waited,
     WhyOut,
 )
-from danlu.api.desk import Desk, TheActor, TheDesk, job_json
+from danlu.api.desk import Desk, TheActor, TheDesk, job_json, trouble_of
 from danlu.api.streams import framed
 from danlu.api.wire import (
     ChangesIn,
@@ -121,9 +121,10 @@ async def list_jobs(
             job_json(desk, actor, line.job) | {"tasks": counts_out(line.tasks) if line.tasks else None}
             for line in lines
         ]
-        return Json({"items": items, "next": cursor})
+        return Json({"items": items, "next": cursor, "trouble": trouble_of(desk)})
     page = await views.list_jobs(desk.book, actor, wanted, limit=limit, before=before)
-    return Json({"items": [job_json(desk, actor, job) for job in page.jobs], "next": page.next_before})
+    items = [job_json(desk, actor, job) for job in page.jobs]
+    return Json({"items": items, "next": page.next_before, "trouble": trouble_of(desk)})
 
 
 def read_states(names: Sequence[str]) -> frozenset[JobState]:
@@ -185,8 +186,10 @@ async def why(desk: TheDesk, actor: TheActor, ref: str) -> Response:
     teams_of, now = desk.roster.memberships, datetime.now(UTC)
     answer = await reasons.why(desk.book, desk.outlook, desk.rules, teams_of, actor, ref, now=now)
     if (trouble := desk.trouble()) is not None and answer.job.state in ACTIVE:
-        text = f"{trouble.text}; until it answers, nothing starts"
-        answer = replace(answer, reason=replace(answer.reason, code=trouble.code, text=text), alternatives=())
+        is_waiting = answer.job.state is not JobState.RUNNING
+        text = f"{trouble.text}; until it answers, {'nothing starts' if is_waiting else 'no more is known'}"
+        reason = replace(answer.reason, code=trouble.code, text=text)
+        answer = replace(answer, reason=reason, estimated_at=None, is_guess=False, alternatives=())
     return Json(why_out(answer))
 
 

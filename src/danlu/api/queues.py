@@ -8,7 +8,7 @@ from starlette.responses import Response
 
 from danlu.actions.queue_views import QueueView, queue_views
 from danlu.api.answers import QueueList
-from danlu.api.desk import TheActor, TheDesk
+from danlu.api.desk import TheActor, TheDesk, trouble_of
 from danlu.api.wire import Json
 
 router = APIRouter(default_response_class=Json)
@@ -17,7 +17,7 @@ router = APIRouter(default_response_class=Json)
 @router.get("/queues", response_model=QueueList)
 async def list_queues(desk: TheDesk, actor: TheActor) -> Response:
     views = queue_views(desk.book, desk.rules.inventory, actor, now=datetime.now(UTC))
-    return Json({"items": [queue_out(view) for view in views]})
+    return Json({"items": [queue_out(view) for view in views], "trouble": trouble_of(desk)})
 
 
 def queue_out(view: QueueView) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from danlu import __version__
 from danlu.actions import views
 from danlu.actions.audit import note_server_stop
 from danlu.api.answers import NodeList, Status, Stopping
-from danlu.api.desk import Desk, TheActor, TheDesk
+from danlu.api.desk import Desk, TheActor, TheDesk, trouble_of
 from danlu.api.wire import Json, counts_out, node_out, time_out
 from danlu.domain.account import Actor
 
@@ -21,7 +21,6 @@ router = APIRouter(default_response_class=Json)
 @router.get("/status", response_model=Status)
 async def status(desk: TheDesk, actor: TheActor) -> Response:
     views.check_status(actor)
-    trouble = desk.trouble()
     nodes = _nodes(desk, actor)
     return Json(
         {
@@ -35,7 +34,7 @@ async def status(desk: TheDesk, actor: TheActor) -> Response:
             "started_at": time_out(desk.started_at),
             "user": actor.name,
             "role": actor.role,
-            "trouble": trouble.text if trouble else None,
+            "trouble": trouble_of(desk),
             "jobs": counts_out(desk.book.live.counts()),
             "nodes": nodes,
             "cards": [{"node": node["name"], **card} for node in nodes for card in node["gpus"]],
@@ -50,7 +49,7 @@ def _nodes(desk: Desk, actor: Actor) -> list[dict[str, Any]]:
 
 @router.get("/nodes", response_model=NodeList)
 async def list_nodes(desk: TheDesk, actor: TheActor) -> Response:
-    return Json({"items": _nodes(desk, actor)})
+    return Json({"items": _nodes(desk, actor), "trouble": trouble_of(desk)})
 
 
 @router.post("/server/stop", response_model=Stopping)

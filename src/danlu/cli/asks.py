@@ -29,6 +29,12 @@ def connect(values: Values, *, start: bool = True, remembered: bool = True) -> C
     return client
 
 
+def say_trouble(client: Client) -> None:
+    """What was last told is as it was when the engine could still be asked."""
+    if client.trouble:
+        render.say(f"warning: {client.trouble}; what is shown is of then", "yellow")
+
+
 def asked(values: Values) -> tuple[list[str] | None, Options]:
     """The command after `--` and the options, over those of a job file if one is named."""
     options: dict[str, Any] = {}

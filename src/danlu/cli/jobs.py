@@ -5,7 +5,7 @@ from __future__ import annotations
 from time import monotonic, time
 
 from danlu.cli import render
-from danlu.cli.asks import asked, connect
+from danlu.cli.asks import asked, connect, say_trouble
 from danlu.errors import DanluError, Invalid
 
 TYPE_CHECKING = False
@@ -84,6 +84,7 @@ def ps(values: Values) -> int:
         render.as_json(page)
         return 0
     _print_jobs(page, with_user=filters["user"] != "me")
+    say_trouble(client)
     if page["next"] and render.is_terminal(2):
         render.say(f"older ones: `danlu ps --before {page['next']}`, or all with `-a`", "dim")
     return 0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from danlu.cli import render
-from danlu.cli.asks import connect
+from danlu.cli.asks import connect, say_trouble
 from danlu.cli.text import render_duration, render_facts, render_mib, render_table
 from danlu.errors import Invalid
 
@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
 
 def queues(values: Values) -> int:
-    found = connect(values).queues()
+    client = connect(values)
+    found = client.queues()
     if values["words"]:
         found = [_named(found, values["words"][0])]
     if values["json"]:
@@ -27,6 +28,7 @@ def queues(values: Values) -> int:
         render.out(render_queue(found[0]))
     elif found:
         render.out(render_queues(found, render.width()))
+        say_trouble(client)
         if render.is_terminal(2):
             render.say("* for jobs that name none; `danlu queues NAME` shows all of its rules", "dim")
     else:

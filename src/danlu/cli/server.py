@@ -10,7 +10,7 @@ from time import monotonic, sleep, time
 
 from danlu import __version__, places
 from danlu.cli import render
-from danlu.cli.asks import connect
+from danlu.cli.asks import connect, say_trouble
 from danlu.client.http import Connection, Lost, NoServer
 from danlu.errors import Invalid, ServerDown
 
@@ -35,20 +35,27 @@ def status(values: Values) -> int:
 def nodes(values: Values) -> int:
     from danlu.cli.views_cluster import render_nodes
 
-    found = connect(values).nodes()
-    render.as_json({"items": found}) if values["json"] else render.out(render_nodes(found, time(), render.width()))
+    client = connect(values)
+    found = client.nodes()
+    if values["json"]:
+        render.as_json({"items": found})
+        return 0
+    render.out(render_nodes(found, time(), render.width()))
+    say_trouble(client)
     return 0
 
 
 def gpus(values: Values) -> int:
     from danlu.cli.views_cluster import render_gpus
 
-    found = connect(values).nodes()
+    client = connect(values)
+    found = client.nodes()
     if values["json"]:
         cards = [{"node": node["name"], **card} for node in found for card in node["gpus"]]
         render.as_json({"items": cards})
     elif any(node["gpus"] for node in found):
         render.out(render_gpus(found, time(), render.width()))
+        say_trouble(client)
     else:
         render.say("no cards; `danlu up --fake-gpus 4xRTX3090` pretends to have some")
     return 0

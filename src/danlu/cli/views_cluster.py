@@ -23,6 +23,7 @@ def render_status(status: Data, now: float) -> str:
         ("server", f"danlu {status.get('version', '')}, pid {status.get('pid', '?')}"),
         ("address", str(status.get("address") or "")),
         ("engine", str(status.get("engine") or "")),
+        ("trouble", str(status.get("trouble") or "")),
         ("plays", str(status.get("pretends") or "")),
         ("state", str(status.get("state_dir") or "")),
         ("started", render_moment(status.get("started_at"), now)),

@@ -79,6 +79,7 @@ class Wire:
         if token:
             self.use_token(token)
         self._idle: list[Connection] = []
+        self.trouble: str | None = None  # of the server's engine, as last told
 
     def use_token(self, token: str) -> None:
         """Be who this token says from now on."""
@@ -93,6 +94,7 @@ class Wire:
         request = self._request(method, target, body, key)
         _, found = self._exchange(*request, again=bool(key) or again or method == "GET", whole=True)
         data: dict[str, Any] = json.loads(found) if found else {}
+        self.trouble = data.get("trouble")
         return data
 
     def open(
