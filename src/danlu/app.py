@@ -22,6 +22,7 @@ from danlu.actions.inventory import Inventory
 from danlu.actions.jobs import Rules
 from danlu.actions.office import Office, PeopleRules
 from danlu.actions.planning import Outlook, Standing
+from danlu.actions.runas import RunAs
 from danlu.actions.signon import SignonRules
 from danlu.actions.signon_flow import Signon
 from danlu.api.desk import Desk
@@ -129,6 +130,7 @@ async def rooms(settings: Settings, place: boot.Place, store: SqlStore, stopping
         stack.push_async_callback(engine.close)
         files = LogFiles()
         stack.callback(files.close)
+        run_as = RunAs(boot.server_user(), settings.runs_as_submitter, is_shut=settings.runs_for_itself, roster=roster)
         launcher = Launcher(
             book,
             place.files_dir,
@@ -136,6 +138,7 @@ async def rooms(settings: Settings, place: boot.Place, store: SqlStore, stopping
             shards_per_gpu=engine_settings.shards_per_gpu,
             grace=settings.grace,
             boosted=lambda: roster.boosted(datetime.now(UTC)),
+            check_user=run_as.check,
         )
         tally, others = await _use(store, settings.half_life, datetime.now(UTC))
         standing = Standing(
@@ -164,6 +167,7 @@ async def rooms(settings: Settings, place: boot.Place, store: SqlStore, stopping
                 place.pretends,
                 looks_at_folders=not settings.runs_as_submitter or place.is_for_one,
                 runs_on_many=engine.has_scheduler,
+                run_as=run_as,
             ),
             roster=roster,
             office=office,
@@ -190,7 +194,11 @@ def _engine(settings: Settings, place: boot.Place) -> tuple[Engine, Inventory]:
         # Only here: a person's own machine does not pay for it.
         from danlu.engines.slurm import SlurmEngine
 
-        engine = SlurmEngine(f"{place.files_dir}/slurm", conf=settings.engine.slurm_conf)
+        engine = SlurmEngine(
+            f"{place.files_dir}/slurm",
+            conf=settings.engine.slurm_conf,
+            makes_accounts=settings.engine.slurm_accounts == "make",
+        )
         return engine, Inventory(is_known=False)
     nodes = _nodes(settings, place)
     local = LocalEngine(place.state_dir, places.keeper_socket(place.state_dir), lambda: nodes)

@@ -7,6 +7,7 @@ import json
 import logging
 import logging.handlers
 import os
+import pwd
 import socket
 import sys
 import time
@@ -14,7 +15,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import IO
 
-from danlu import places, pretence
+from danlu import ground, places, pretence
 from danlu.cluster import nodes_of
 from danlu.config import Settings, load_settings, with_fake_gpus
 from danlu.errors import DanluError, Invalid, Refused, Unreachable
@@ -99,7 +100,9 @@ def prepare_personal(options: argparse.Namespace) -> tuple[Settings, Place]:
     _check_encrypted(settings)
     place = Place(state_dir, places.server_socket(own), settings.server.socket, settings.server.listen, own)
     place = replace(place, options=(config, fake_gpus), shared_dir=settings.shared_dir)
+    _check_people(settings, place)
     _make_folders(place)
+    _open_to_runs(settings, place)
     return settings, place
 
 
@@ -140,12 +143,34 @@ def prepare_shared(options: argparse.Namespace) -> tuple[Settings, Place]:
     listen = settings.server.listen or DEFAULT_LISTEN
     place = Place(state_dir, os.path.join(state_dir, "run", "server.sock"), settings.server.socket, listen)
     place = replace(place, shared_dir=settings.shared_dir)
+    _check_people(settings, place)
     _make_folders(place)
-    if settings.runs_as_submitter:
-        if os.getuid() != 0:
-            raise Refused("only root can run jobs as the people who submit them", 'set engine.run_as = "server"')
-        os.chmod(place.files_dir, 0o711)  # a run of a snapshot must reach its own folder below
+    _open_to_runs(settings, place)
     return settings, place
+
+
+def _check_people(settings: Settings, place: Place) -> None:
+    """May the jobs of all who can come run as they should? Before anything is made: root makes it."""
+    is_root = os.getuid() == 0
+    if settings.runs_as_submitter and is_root:
+        for folder in {place.state_dir, place.files_dir}:
+            ground.check_out_of_reach(folder)
+    if place.is_for_one:
+        return
+    if settings.runs_as_submitter and not is_root:
+        raise Refused("only root can run jobs as the people who submit them", 'set engine.run_as = "server"')
+    if not settings.runs_as_submitter and is_root and settings.engine.kind == "slurm":
+        raise Refused(
+            "jobs of everybody would run as root, on every node of the cluster",
+            "leave engine.run_as out: jobs then run as who submits them; or do not run the server as root",
+        )
+
+
+def _open_to_runs(settings: Settings, place: Place) -> None:
+    """Runs of others must reach their own folders below."""
+    if settings.runs_as_submitter and not place.is_for_one:
+        ground.check_gives_away(place.files_dir)
+        os.chmod(place.files_dir, 0o711)
 
 
 def take_lock(place: Place, ready: Ready) -> IO[str] | None:
@@ -199,11 +224,25 @@ For a lab: run the server as root with `run_as = "submitter"` in [engine], see d
 """
 
 
+_ONLY_ONE = """\
+warning: this server does not run as root, so it submits jobs to Slurm as {user} only, and refuses those of others.
+For a lab: run it as root, see docs/administration.md.
+"""
+
+
+def server_user() -> str:
+    try:
+        return pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
+        return f"uid{os.getuid()}"
+
+
 def told_of(place: Place, settings: Settings) -> str:
     """What somebody who starts it should know."""
     if not place.pretends:
-        is_shared = place.listen or place.shared_socket
-        return _ONE_USER if is_shared and not settings.runs_as_submitter else ""
+        if place.is_for_one or settings.runs_as_submitter:
+            return ""
+        return _ONLY_ONE.format(user=server_user()) if settings.runs_for_itself else _ONE_USER
     count = len(nodes_of(settings.nodes))
     nodes = "1 node" if count == 1 else f"{count} nodes"
     return f"This machine plays the {nodes} of {place.pretends}: `danlu nodes`, `danlu queues`.\n"
@@ -301,11 +340,17 @@ def log_to(state_dir: str | None) -> None:
     log.debug("DANLU_DEBUG is set: more is written down")
 
 
+_SQUASHED = "it must belong to the server's user; on NFS see `no_root_squash` in docs/administration.md"
+
+
 def _make_folders(place: Place) -> None:
     places.make_private(place.state_dir)
     places.make_private(os.path.dirname(place.own_socket))
     if place.shared_dir:
-        places.make_private(place.shared_dir)
+        try:
+            places.make_private(place.shared_dir)
+        except PermissionError as error:
+            raise Refused(f"the shared folder cannot be made ready: {error}", _SQUASHED) from error
     for folder, mode in (("logs", 0o700), ("snapshots", 0o700), ("work", 0o711)):
         path = os.path.join(place.files_dir, folder)
         os.makedirs(path, exist_ok=True)

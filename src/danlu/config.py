@@ -44,6 +44,7 @@ class EngineSettings:
     grace: str = "30s"
     shared_dir: str = ""  # slurm: a folder that every node sees under the same name
     slurm_conf: str = ""  # slurm: where its configuration is, if not where its commands look
+    slurm_accounts: str = "use"  # slurm: "make" adds accounts of teams that are missing to its books
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +113,11 @@ class Settings:
         return self.engine.run_as == "submitter"
 
     @property
+    def runs_for_itself(self) -> bool:
+        """It drives a cluster that knows people, cannot be any of them, and nobody said that all jobs are its own."""
+        return self.engine.kind == "slurm" and self.engine.run_as == "auto" and os.getuid() != 0
+
+    @property
     def shared_dir(self) -> str:
         """What the nodes of a cluster have to see of Danlu: logs, code, words of runs. Empty: where the server keeps
         the rest."""
@@ -163,6 +169,7 @@ _PATHS = frozenset({"state_dir", "shared_dir", "slurm_conf", "tls_cert", "tls_ke
 CHOICES = {
     "engine.kind": ("local", "slurm", "kubernetes"),
     "engine.run_as": ("auto", "server", "submitter"),
+    "engine.slurm_accounts": ("use", "make"),
     "people.opens": ("admin", "leader"),
     "people.unix_users": ("members", "accounts"),
 }

@@ -48,6 +48,12 @@ def test_a_run_that_slurm_takes_back_is_not_over() -> None:
     assert (again.state, again.attempt) == (RunState.RUNNING, 2)
 
 
+def test_a_run_that_slurm_cannot_start_says_what_to_look_at() -> None:
+    again = verdict(lines=[state("PENDING", reason="BeginTime")])
+    assert again.reason is not None
+    assert (again.attempt, "know the user" in again.reason.text) == (1, True)
+
+
 def test_of_two_jobs_for_one_run_the_one_that_began_is_it() -> None:
     second = state("PENDING", number=8, id="8")
     evidence = Evidence(lines=[second, LINE], begun=BEGUN)

@@ -65,7 +65,7 @@ def test_trouble_of_the_controller_is_no_refusal(said: str) -> None:
         ("QOSMaxWallDurationPerJobLimit", "quota", "one job"),
         ("BadConstraints", "too_big", "no node"),
         ("ReqNodeNotAvail, UnavailableNodes:gn[1-2]", "closed", "gn[1-2]"),
-        ("BeginTime", "begin_time", "again"),
+        ("BeginTime", "begin_time", "time that is set"),
         ("launch failed requeued held", "slurm", "launch failed requeued held"),
         ("launch_failed_requeued_held", "held", "slurmd"),
         ("SomethingNew", "slurm", "SomethingNew"),

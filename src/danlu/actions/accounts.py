@@ -76,7 +76,7 @@ async def first_admin(
             raise Refused("there is an administrator already", "ask them for an account")
         known = office.roster.persons.get(check_name(user, "an account"))
         if known is None:
-            check_new_name(office.roster, user, by_admin=True)
+            check_new_name(office.roster, user, by_admin=True, as_submitter=office.rules.as_submitter)
         person = replace(known or Person(user, now), role=Role.ADMIN, is_enabled=True, password=kept)
         actor = Actor(user, origin=origin)
         await office.roster.record([person], [entry(actor, "user.create", user, "the first administrator", now=now)])

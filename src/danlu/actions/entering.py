@@ -6,6 +6,7 @@ from datetime import datetime
 from danlu.actions.audit import of_jobs
 from danlu.actions.queues import Queues, check_sitting
 from danlu.actions.refs import resolve_one
+from danlu.actions.runas import check_inside
 from danlu.domain.account import Actor, demand
 from danlu.domain.job import Job, JobState
 from danlu.engines.base import Engine, Handle, Reachable, Stream
@@ -26,6 +27,7 @@ class Terminal:
 def check_entrant(actor: Actor, job: Job) -> None:
     """Refuse who may not be inside the job, or not any more."""
     demand(actor, "job.exec", job.user, f"job {job.id}", teams=(job.spec.team,))
+    check_inside(actor, job.user)
 
 
 async def enter(

@@ -6,7 +6,7 @@ import hashlib
 import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -14,6 +14,7 @@ from danlu.actions.audit import of_jobs
 from danlu.actions.inventory import Inventory
 from danlu.actions.queues import check_queue, choose_queue, choose_team, default_time
 from danlu.actions.refs import resolve, resolve_id
+from danlu.actions.runas import RunAs
 from danlu.actions.wishes import Wish, changed_wish, spec_of, wish_of
 from danlu.domain.account import Actor, demand
 from danlu.domain.job import DEFAULT_PRIORITY, Dependency, Job, JobId, JobSpec, JobState, Reason
@@ -50,6 +51,7 @@ class Rules:
     pretends: str = ""  # the file whose cluster this machine only plays
     looks_at_folders: bool = True  # not for root: people would learn what is in folders that are closed to them
     runs_on_many: bool = False  # one job may run on several nodes at once
+    run_as: RunAs = field(default_factory=RunAs)
 
     @property
     def nodes(self) -> Sequence[Node]:
@@ -81,6 +83,7 @@ async def submit(
     """Accept a job or an array, durably. The same key again gives what the first one made.
     `cloned` says from which one, if it is a clone."""
     demand(actor, "job.submit", actor.name, "a new job")
+    rules.run_as.check(actor.name)
     spec, array = accept(rules, actor, wish)
     if rules.looks_at_folders and not os.path.isdir(spec.workdir):
         raise Invalid(f"the folder `{spec.workdir}` does not exist on this machine", "see `--workdir`")

@@ -10,10 +10,11 @@ from danlu.actions.jobs import new_id
 from danlu.actions.office import Office
 from danlu.actions.pace import place_of, too_many
 from danlu.actions.teams import find_team
-from danlu.actions.users import account_changes, check_new_name, check_said, is_unix_user, make_folders
+from danlu.actions.users import account_changes, check_new_name, check_said, make_folders
 from danlu.domain.account import AccountRequest, Actor, AuditEntry, Membership, Person, RequestState, demand
 from danlu.errors import Forbidden, NotFound, Refused
 from danlu.provision.homes import Folder
+from danlu.provision.unix_users import is_unix_user
 from danlu.store.roster import Roster
 
 MOST_OPEN = 500

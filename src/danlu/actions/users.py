@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-import pwd
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -16,6 +15,7 @@ from danlu.domain.job import JobState
 from danlu.domain.quota import Quota, user_key
 from danlu.errors import Forbidden, Invalid, NotFound, Refused
 from danlu.provision.homes import Folder, make_home, make_team_folder
+from danlu.provision.unix_users import find_unix_user, lowest_uid
 from danlu.store.book import Book
 from danlu.store.people import Limit, Member, PeopleChange
 from danlu.store.roster import Roster
@@ -63,15 +63,14 @@ def is_last_admin(roster: Roster, name: str) -> bool:
     return admins == [name]
 
 
-def check_new_name(roster: Roster, name: str, *, by_admin: bool) -> str:
-    """A name that a new account may have: nobody's yet, and not one that stands for power on this machine."""
+def check_new_name(roster: Roster, name: str, *, by_admin: bool, as_submitter: bool = False) -> str:
+    """A name that a new account may have: nobody's yet, and not one that stands for power on this machine. Where jobs
+    run `as_submitter`, an administrator cannot give that away either: being one here is not being root."""
     check_name(name, "an account")
     if name in roster.persons:
         raise Refused(f"there is an account `{name}` already", "take another name")
-    try:
-        uid = pwd.getpwnam(name).pw_uid
-    except KeyError:
-        uid = -1
+    found = find_unix_user(name)
+    uid = found.pw_uid if found else -1
     if uid == 0 and by_admin:
         raise Refused(
             f"`{name}` is the machine's own administrator: it is one here too, without an account, and in no team",
@@ -82,18 +81,11 @@ def check_new_name(roster: Roster, name: str, *, by_admin: bool) -> str:
         name in _RESERVED
         or re.fullmatch(r"uid\d+", name)
         or uid == 0
-        or (not by_admin and (0 < uid < 1000 or uid == os.getuid()))
+        or (0 < uid < lowest_uid() and (as_submitter or not by_admin))
+        or (not by_admin and uid == os.getuid())
     ):
         raise Refused(f"the name `{name}` is taken by the machine", "take another name")
     return name
-
-
-def is_unix_user(name: str) -> bool:
-    try:
-        pwd.getpwnam(name)
-    except KeyError:
-        return False
-    return True
 
 
 def account_changes(person: Person, memberships: Sequence[Membership], quota: Quota | None) -> list[PeopleChange]:
@@ -138,7 +130,7 @@ async def create(
     check_said(full_name, email)
     kept = await passwords.hashed(passwords.new_value(password)) if password else ""
     async with office.changing:
-        check_new_name(office.roster, name, by_admin=True)
+        check_new_name(office.roster, name, by_admin=True, as_submitter=office.rules.as_submitter)
         for team in teams:
             if team not in office.roster.teams:
                 raise NotFound(f"no team `{team[:40]}`", "`danlu team list` shows them")

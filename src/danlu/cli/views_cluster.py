@@ -25,12 +25,20 @@ def render_status(status: Data, now: float) -> str:
         ("engine", str(status.get("engine") or "")),
         ("trouble", str(status.get("trouble") or "")),
         ("plays", str(status.get("pretends") or "")),
+        ("runs as", _run_as(status)),
         ("state", str(status.get("state_dir") or "")),
         ("started", render_moment(status.get("started_at"), now)),
         ("cards", "\n".join(_cards(node) for node in nodes)),
         ("jobs", ", ".join(counts) or "none"),
     ]
     return render_facts(facts)
+
+
+def _run_as(status: Data) -> str:
+    """Whose Unix user jobs run as, where that is not the only one who can come."""
+    if status.get("is_shut"):
+        return f"{status['runs_as']}; jobs of others are refused, for the server does not run as root"
+    return "who submits" if status.get("runs_as") == "submitter" else str(status.get("runs_as") or "")
 
 
 def _cards(node: Data) -> str:

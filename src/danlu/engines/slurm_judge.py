@@ -82,7 +82,7 @@ def _alive(line: QueueLine, evidence: Evidence, seats: Mapping[int, tuple[Seat, 
     if line.is_waiting:
         return Observation(
             RunState.PENDING,
-            reason=explain_wait(line.reason),
+            reason=_explain(line.reason, is_begun=begun is not None),
             estimated_at=line.starts_at,
             attempt=begun.restart + 2 if begun else 1,
             notes=evidence.notes,
@@ -95,6 +95,19 @@ def _alive(line: QueueLine, evidence: Evidence, seats: Mapping[int, tuple[Seat, 
         seats=seats.get(line.number) or plain,
         attempt=begun.restart + 1 if begun else 1,
         notes=evidence.notes,
+    )
+
+
+def _explain(reason: str, *, is_begun: bool) -> Reason:
+    """We set no time to begin at: Slurm does, when it starts something again."""
+    if reason != "BeginTime":
+        return explain_wait(reason)
+    if is_begun:
+        return Reason("begin_time", "Slurm starts it again in a moment")
+    return Reason(
+        "begin_time",
+        "Slurm could not start it, and tries again in a moment; if that goes on: does the machine of its controller "
+        "know the user (`id` there), and do the nodes see the shared folder?",
     )
 
 

@@ -12,7 +12,7 @@ _WAITS: dict[str, tuple[str, str, str]] = {
     "Priority": ("behind", "others in its queue are before it", ""),
     "Dependency": ("dependency", "waits for another job of Slurm", ""),
     "DependencyNeverSatisfied": ("dependency_failed", "the job that it waits for cannot end as it should", "stop it"),
-    "BeginTime": ("begin_time", "Slurm starts it again in a moment", ""),
+    "BeginTime": ("begin_time", "Slurm does not start it before a time that is set for it", ""),
     "JobHeldUser": ("held", "it is held", "`scontrol release`, or stop it"),
     "JobHeldAdmin": ("held", "an administrator of Slurm holds it", "ask them"),
     "JobHoldMaxRequeue": ("held", "Slurm began it too often without success, and holds it", "see its log, and stop it"),

@@ -28,14 +28,17 @@ class Launcher:
         shards_per_gpu: int,
         grace: timedelta,
         boosted: Callable[[], Collection[str]] = tuple,
+        check_user: Callable[[str], None] = lambda _: None,
     ) -> None:
-        """`boosted`: whose jobs go before all others of their priority at present."""
+        """`boosted`: whose jobs go before all others of their priority at present. `check_user` refuses somebody whose
+        jobs nothing is run for."""
         self.book = book
         self.files_dir = files_dir
         self.as_submitter = as_submitter
         self.shards_per_gpu = shards_per_gpu
         self.grace = grace
         self._boosted = boosted
+        self._check_user = check_user
         self._environs: dict[str, Mapping[str, str]] = {}
         try:
             self._own_login = _login_variables(pwd.getpwuid(os.getuid()))
@@ -44,6 +47,7 @@ class Launcher:
 
     async def __call__(self, job: Job) -> Launch:
         assert job.handle is not None
+        self._check_user(job.user)
         spec = job.spec
         workdir = spec.workdir
         if spec.snapshot:

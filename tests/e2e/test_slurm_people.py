@@ -1,0 +1,178 @@
+"""A shared Danlu on a real Slurm: whose user jobs run as, and who is refused."""
+
+import os
+import pwd
+import socket
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from danlu.provision.unix_users import lowest_uid
+from tests.e2e.installation import DANLU, Done, Installation, eventually
+from tests.e2e.slurm_site import Site, cluster_of, site_on
+from tests.slurm.layout import Layout
+from tests.slurm.releases import OLDER
+
+pytestmark = pytest.mark.slurm
+# They come by the Unix socket, where the kernel says who they are: users of the machine will do.
+OWNER, STRANGER = "games", "news"
+PERSON = next((one.pw_name for one in pwd.getpwall() if lowest_uid() <= one.pw_uid < 65534), "")
+
+
+@pytest.fixture
+def here(own_home: object, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
+    with site_on(cluster_of(OLDER, Layout()), monkeypatch) as made:
+        monkeypatch.delenv("DANLU_ENGINE_KIND")
+        made.root.chmod(0o711)
+        reached = made.danlu("version", prefix=as_user(OWNER), code=None, cwd="/")
+        if reached.code:
+            untested = f"this Python cannot be run by other users, so NOBODY ELSE WAS TESTED: {reached.talk}"
+            (pytest.fail if os.environ.get("CI") else pytest.skip)(untested)
+        yield made
+
+
+def as_user(user: str) -> tuple[str, ...]:
+    return ("setpriv", f"--reuid={user}", f"--regid={user}", "--clear-groups")
+
+
+class Lab:
+    """`danlu serve` on a cluster, as root or as `server`; and people on its socket."""
+
+    def __init__(self, here: Installation, *, server: str = "", state: Path | None = None, engine: str = "") -> None:
+        self.here = here
+        self.folder = here.root / "pub"
+        self.folder.mkdir()
+        self.folder.chmod(0o777)
+        self.socket = here.root / "pub/danlu.sock"
+        # It may read where this Python is, which may be in a folder of root's; that is all that it has of root.
+        reads = ("--inh-caps=+dac_read_search", "--ambient-caps=+dac_read_search")
+        self.prefix = (*as_user(server), *reads) if server else ()
+        self.state = state or here.home
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            self.port = int(probe.getsockname()[1])
+        self.config = here.root / "danlu.toml"
+        self.config.write_text(
+            f'[server]\nstate_dir = "{self.state}"\nsocket = "{self.socket}"\nlisten = "127.0.0.1:{self.port}"\n'
+            f'[engine]\nkind = "slurm"\ngrace = "1s"\n{engine}'
+        )
+
+    def serve(self) -> "subprocess.Popen[bytes]":
+        words = [*self.prefix, str(DANLU), "serve", "--config", str(self.config)]
+        process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=self.here.environ())
+        self.here.own(process)
+        eventually(lambda: process.poll() is not None or self.is_up(), "the server listens")
+        assert process.poll() is None, process.communicate()[1].decode()
+        return process
+
+    def refusal(self, *prefix: str) -> str:
+        """Why it does not come up."""
+        return self.here.danlu("serve", "--config", self.config, code=3, prefix=prefix or self.prefix).talk
+
+    def is_up(self) -> bool:
+        return self.danlu("root", "status", code=None).code == 0
+
+    def danlu(self, user: str, *words: str, code: int | None = 0, token: str = "") -> Done:
+        env = {"DANLU_SERVER": f"unix://{self.socket}"}
+        if token:
+            env = {"DANLU_SERVER": f"http://127.0.0.1:{self.port}", "DANLU_TOKEN": token}
+        return self.here.danlu(*words, code=code, prefix=as_user(user), cwd=self.folder, env=env)
+
+
+def test_jobs_run_as_who_submits_them(here: Site) -> None:
+    lab = Lab(here)
+    lab.serve()
+    assert "who submits" in lab.danlu(OWNER, "status").text
+    script = "id -un; id -Gn; echo $USER; echo mine > mine; echo $DANLU_USER $DANLU_NODE"
+    said = lab.danlu(OWNER, "run", "--", "sh", "-c", script).out.decode().splitlines()
+    assert said[:3] == [OWNER] * 3
+    assert said[3].split()[0] == OWNER
+    assert (lab.folder / "mine").owner() == OWNER
+    assert lab.danlu(STRANGER, "run", "--gpus", "1", "--", "id", "-un").out == f"{STRANGER}\n".encode()
+    (lab.folder / "code").write_text("code\n")
+    kept = lab.danlu(OWNER, "run", "--snapshot", "--", "sh", "-c", "cat code; stat -c %U code; echo new > new")
+    assert kept.out == f"code\n{OWNER}\n".encode()
+
+    job = lab.danlu(OWNER, "submit", "--env", "SECRET=sesame", "--", "sh", "-c", "echo private; exec sleep 600").text
+    eventually(lambda: b"private" in lab.danlu(OWNER, "logs", job).out, "it runs")
+    for words in (("logs", job), ("stop", job), ("exec", job, "--", "id"), ("clone", job)):
+        refused = lab.danlu(STRANGER, *words, code=3)
+        assert f"belongs to {OWNER}" in refused.talk
+        assert b"private" not in refused.out
+    for attack in (
+        f"cat {here.home}/logs/{job[0]}/{job}.1.log",
+        f"cat {here.home}/slurm/runs/{job}.1/env",
+        f"ls {here.home}/slurm/runs",
+        f"echo > {here.home}/slurm/runs/{job}.1/stop",
+    ):
+        tried = subprocess.run([*as_user(STRANGER), "sh", "-c", attack], capture_output=True, cwd="/")
+        assert (tried.returncode != 0, tried.stdout) == (True, b""), attack
+    assert lab.danlu(OWNER, "exec", job, "--", "id", "-un").out == f"{OWNER}\n".encode()
+    lab.danlu(OWNER, "stop", job)
+    assert here.danlu("wait", job, code=None, env={"DANLU_SERVER": f"unix://{lab.socket}"}).code == 1
+
+
+def test_an_administrator_is_not_root(here: Site) -> None:
+    """Accounts are names that people gave: none of them is a user of the machine."""
+    lab = Lab(here)
+    lab.serve()
+    for name in ("root", "daemon", OWNER):
+        refused = lab.danlu("root", "user", "create", name, code=3).talk
+        assert "the machine" in refused, refused
+    lab.danlu("root", "user", "create", "ghost", "--role", "admin")
+    ghost = lab.danlu("root", "token", "create", "t", "--user", "ghost", "--role", "admin").text
+    nobody = lab.danlu(OWNER, "submit", "--", "id", token=ghost, code=3).talk
+    assert "this machine has no user `ghost`" in nobody
+
+    job = lab.danlu("root", "submit", "--", "sleep", "600").text
+    eventually(lambda: lab.danlu("root", "show", job, "--json").json()["state"] == "RUNNING", "root's job runs")
+    inside = lab.danlu(OWNER, "exec", job, "--", "id", token=ghost, code=3).talk
+    assert "entered by that user and by root only" in inside
+    lab.danlu(OWNER, "stop", job, token=ghost)
+    if PERSON:
+        lab.danlu("root", "user", "create", PERSON)
+        token = lab.danlu("root", "token", "create", "t", "--user", PERSON).text
+        assert lab.danlu(OWNER, "run", "--", "id", "-un", token=token).out == f"{PERSON}\n".encode()
+
+
+def test_a_server_that_is_not_roots_works_for_itself(here: Site) -> None:
+    state = here.root / "theirs"
+    state.mkdir()
+    os.chown(state, pwd.getpwnam(OWNER).pw_uid, -1)
+    lab = Lab(here, server=OWNER, state=state)
+    process = lab.serve()
+    assert lab.danlu(OWNER, "run", "--", "id", "-un").out == f"{OWNER}\n".encode()
+    refused = lab.danlu(STRANGER, "run", "--", "id", "-un", code=3).talk
+    assert f"can submit jobs only as {OWNER}" in refused
+    assert "jobs of others are refused" in lab.danlu(STRANGER, "status").text
+    process.terminate()
+    said = process.communicate(timeout=60)[1].decode()
+    assert f"submits jobs to Slurm as {OWNER} only" in said
+
+
+def test_what_is_refused_at_the_start(here: Site) -> None:
+    lab = Lab(here, engine='run_as = "server"\n')
+    assert "would run as root, on every node" in lab.refusal()
+    lab.config.write_text(lab.config.read_text().replace('run_as = "server"', ""))
+    # An NFS server that takes root for nobody leaves it as little as this does.
+    squashed = ("setpriv", "--bounding-set=-chown")
+    assert "no_root_squash" in lab.refusal(*squashed)
+    open_to_all = here.root / "open"
+    open_to_all.mkdir()
+    open_to_all.chmod(0o777)
+    text = lab.config.read_text()
+    lab.config.write_text(f'{text}shared_dir = "{open_to_all}/danlu"\n')
+    assert f"chmod +t {open_to_all}" in lab.refusal()
+    assert not (open_to_all / "danlu").exists(), "nothing was made there"
+    open_to_all.chmod(0o1777)
+    victim = here.root / "victim"
+    victim.mkdir(mode=0o755)
+    trap = open_to_all / "danlu"
+    subprocess.run([*as_user(OWNER), "ln", "-s", str(victim), str(trap)], check=True)
+    assert "belongs to another user" in lab.refusal()
+    trap.unlink()
+    subprocess.run([*as_user(OWNER), "mkdir", str(trap)], check=True)
+    assert "belongs to another user" in lab.refusal()
+    assert (victim.stat().st_mode & 0o777, list(victim.iterdir())) == (0o755, [])
