@@ -264,6 +264,8 @@ class Status(Answer):
     addresses: list[str]
     engine: str
     pretends: str | None
+    runs_as: str
+    is_shut: bool
     state_dir: str
     started_at: str
     user: str

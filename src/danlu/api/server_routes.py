@@ -30,6 +30,8 @@ async def status(desk: TheDesk, actor: TheActor) -> Response:
             "addresses": list(desk.addresses),
             "engine": desk.engine.name,
             "pretends": desk.rules.pretends or None,
+            "runs_as": "submitter" if desk.rules.run_as.as_submitter else desk.rules.run_as.server,
+            "is_shut": desk.rules.run_as.is_shut,
             "state_dir": desk.state_dir,
             "started_at": time_out(desk.started_at),
             "user": actor.name,
