@@ -145,3 +145,13 @@ def test_accounting_is_read() -> None:
     first, second = text.parse_accounting(said)
     assert (first.number, first.state, first.exit_code, first.user, first.name) == (17, "COMPLETED", 0, "ann", "train")
     assert (second.state, second.exit_code, second.started_at, second.name) == ("CANCELLED", 143, None, "a|b")
+
+
+def test_a_node_may_have_cards_of_several_models() -> None:
+    line = "NodeName=n1 CPUTot=8 RealMemory=64000 Gres=gpu:RTX_3090:2,gpu:A100:1,shard:96 State=IDLE Partitions=gpu"
+    (facts,) = text.parse_nodes(line)
+    assert [(gpu.index, gpu.model, gpu.shards) for gpu in facts.node.gpus] == [
+        (0, "RTX_3090", 32),
+        (1, "RTX_3090", 32),
+        (2, "A100", 32),
+    ]

@@ -133,12 +133,12 @@ def _run(argv: tuple[str, ...], env: dict[str, str], person: Person | None, stdi
         code, out, said = run_child(argv, env, given, patience_s, become(person))
         return Answer(code, _text(out), _text(said))
     # Not a pipe: a command with much to say would wait for its reader again and again.
-    with open(os.memfd_create("answer"), "r+b") as out:
+    with open(os.memfd_create("answer"), "r+b") as file:
         ended = subprocess.run(
-            argv, env=env, input=given, stdout=out, stderr=subprocess.PIPE, timeout=patience_s, cwd="/", check=False
+            argv, env=env, input=given, stdout=file, stderr=subprocess.PIPE, timeout=patience_s, cwd="/", check=False
         )
-        out.seek(0)
-        return Answer(ended.returncode, _text(out.read()), _text(ended.stderr))
+        file.seek(0)
+        return Answer(ended.returncode, _text(file.read()), _text(ended.stderr))
 
 
 def may_become(person: Person) -> bool:

@@ -68,6 +68,7 @@ class Cards:
     shards: int = 0
     shards_of: Mapping[int, int] = field(default_factory=dict)  # of each card: how many are taken; empty before 23.11
     shared: tuple[int, ...] = ()  # cards that shards sit on
+    models: tuple[str, ...] = ()  # of each whole card, in the order in which they are listed
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,6 +191,7 @@ def _seats(line: "re.Match[str]") -> Iterator[Seat]:
 def parse_gres(text: str) -> Cards:
     """`gpu:a100:2(IDX:0-1)`, `shard:16(IDX:0)` (22.05), `shard:16(16/64,0/64)` (23.11), `gres/gpu:2`, `gres:gpu:1`."""
     gpus, model, shards = 0, "", 0
+    models: list[str] = []
     indices: list[int] = []
     shards_of: dict[int, int] = {}
     shared: list[int] = []
@@ -204,6 +206,7 @@ def parse_gres(text: str) -> Cards:
         model = type_ or model
         if kind == "gpu":
             gpus += int(count or 1)
+            models += [type_] * int(count or 1)
             indices += parse_numbers((where or "").partition("IDX:")[2])
             continue
         shards += int(count or 1)
@@ -213,7 +216,7 @@ def parse_gres(text: str) -> Cards:
             shared += [at for at, number in enumerate(taken) if number]
         else:
             shared += parse_numbers((where or "").partition("IDX:")[2])
-    return Cards(gpus, model, tuple(indices), shards, shards_of, tuple(shared))
+    return Cards(gpus, model, tuple(indices), shards, shards_of, tuple(shared), tuple(models))
 
 
 def parse_nodes(text: str) -> list[NodeFacts]:
@@ -232,7 +235,9 @@ def _node(line: str) -> NodeFacts:
         name=facts["NodeName"],
         cpus=_whole(facts.get("CPUEfctv") or facts.get("CPUTot", "0")),
         memory_mib=_whole(facts.get("RealMemory", "0")),
-        gpus=tuple(Gpu(index=at, model=all_of_it.model or "gpu", shards=per_card) for at in range(all_of_it.gpus)),
+        gpus=tuple(
+            Gpu(at, model or all_of_it.model or "gpu", shards=per_card) for at, model in enumerate(all_of_it.models)
+        ),
         accepts_jobs=not (_CLOSED & set(words)) and not star,
     )
     partitions = tuple(name for name in facts.get("Partitions", "").split(",") if name)
