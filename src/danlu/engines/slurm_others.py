@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import lru_cache
 
 from danlu.domain.job import Reason
 from danlu.domain.resources import Ask, Seat
@@ -13,6 +14,10 @@ from danlu.engines.slurm_words import explain_wait
 Seats = tuple[Seat, ...]
 # The line with which it was submitted may hold anything, and is the last.
 PAST_FORMAT = "JobID,User,Partition,Submit,Start,End,State,NCPUS,NNodes,AllocTRES,SubmitLine"
+
+
+# A queue of ten thousand says the same few things again and again.
+_explained, _cards = lru_cache(4096)(explain_wait), lru_cache(4096)(parse_gres)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +87,7 @@ def other_run(line: QueueLine, seats: Seats) -> OtherRun:
         submitted_at=line.submitted_at,
         started_at=None if line.is_waiting else line.starts_at,
         ends_at=None if line.is_waiting else line.ends_at,
-        reason=explain_wait(line.reason) if line.is_waiting else None,
+        reason=_explained(line.reason) if line.is_waiting else None,
         estimated_at=line.starts_at if line.is_waiting else None,
         tasks=_tasks(line.id),
     )
@@ -90,7 +95,7 @@ def other_run(line: QueueLine, seats: Seats) -> OtherRun:
 
 def _ask(line: QueueLine, per_node: int, seats: Seats) -> Ask:
     """What it asks for on each node. Its line names cards only if they were asked for by node; its seats always do."""
-    cards = parse_gres(line.gres)
+    cards = _cards(line.gres)
     gpus, shards = cards.gpus if not cards.shards else 0, cards.shards
     if not (gpus or shards):
         gpus = max((len(seat.gpus) for seat in seats), default=0)
