@@ -1,16 +1,23 @@
 """Documentation that fails the build when it lies."""
 
+import ast
 import re
 import shlex
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from fastapi.routing import APIRoute
 
 from danlu import errors
+from danlu.actions.jobs import STOPPING
 from danlu.api.server import ROUTERS
 from danlu.cli.fast import parse
 from danlu.cli.grammar import BY_NAME
+from danlu.domain.job import JobState
+from danlu.engines import slurm_words
+from danlu.engines.base import Ending
+from danlu.loops.settle import GIVING_BACK
 from danlu.provision import variables
 
 ROOT = Path(__file__).parents[2]
@@ -68,3 +75,30 @@ def test_every_command_is_in_a_page_for_people() -> None:
     pages = "".join((ROOT / name).read_text() for name in ("README.md", "docs/guide.md", "docs/administration.md"))
     for name in BY_NAME:
         assert f"danlu {name}" in pages, name
+
+
+def reason_codes() -> Iterator[str]:
+    """Every code that a job's reason may have: written where a Reason is made, or in the tables of an engine."""
+    for path in sorted((ROOT / "src/danlu").rglob("*.py")):
+        if path.parts[-2] == "simulate":
+            continue
+        for call in (one for one in ast.walk(ast.parse(path.read_text())) if isinstance(one, ast.Call)):
+            if isinstance(call.func, ast.Name) and call.func.id == "Reason" and isinstance(call.args[0], ast.Constant):
+                yield str(call.args[0].value)
+    keeper = (ROOT / "src/danlu/engines/keeper_run.py").read_text()
+    yield from re.findall(r'reason = \("(\w+)",', keeper)
+    yield from (code for code, *_ in slurm_words._WAITS.values())
+    yield from (code for _, code, *_ in slurm_words._REFUSALS)
+    yield from (code for _, code, _ in slurm_words._ENDS.values())
+    yield from (*Ending, *STOPPING.values(), GIVING_BACK)
+
+
+def test_every_state_and_reason_is_documented() -> None:
+    text = (ROOT / "docs" / "api.md").read_text().partition("## States and reasons")[2].partition("\n## ")[0]
+    rows = [line.split("|")[1] for line in text.splitlines() if line.startswith("|")]
+    documented = {code for row in rows for code in re.findall(r"`(\w+)`", row)}
+    made = set(reason_codes())
+    assert len(made) > 40, "they are found"
+    assert made == documented, made ^ documented
+    for state in JobState:
+        assert f"`{state}`" in text, state

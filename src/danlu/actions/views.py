@@ -22,6 +22,8 @@ _TELLING = {
     "not_started": "it could not be started",
     "retry": "waits to be tried again",
 }
+# What another system said, word for word, comes last and after this: nobody knows what it names.
+_WORD_FOR_WORD = " (Slurm: "
 _NEVER = datetime.max.replace(tzinfo=UTC)
 
 
@@ -73,9 +75,9 @@ def sees_command(actor: Actor, job: Job) -> bool:
 
 def reason_for(actor: Actor, job: Job, reason: Reason) -> Reason:
     """A reason, without what only those are told who see the command."""
-    if reason.code not in _TELLING or sees_command(actor, job):
+    if sees_command(actor, job):
         return reason
-    return Reason(reason.code, _TELLING[reason.code])
+    return Reason(reason.code, _TELLING.get(reason.code) or reason.text.partition(_WORD_FOR_WORD)[0])
 
 
 async def list_jobs(book: Book, actor: Actor, wanted: JobFilter, *, limit: int, before: int | None) -> Page:

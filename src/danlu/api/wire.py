@@ -250,7 +250,7 @@ def job_out(job: Job, actor: Actor, outlook: Outlook, files_dir: str) -> dict[st
         "ended_at": time_out(job.ended_at),
         "stop_requested_at": time_out(job.stop_requested_at),
         "exit_code": job.exit_code,
-        "notes": list(job.notes),
+        "notes": list(job.notes) if mine else [],
         "run_id": job.run_id,
         "node": seat.node if seat else None,
         "gpus": list(seat.gpus) if seat else [],
