@@ -13,6 +13,7 @@ import pytest
 
 from danlu.engines.base import Ending, RunState
 from danlu.engines.slurm import SlurmEngine
+from danlu.errors import EngineDown
 from tests.contract.engine_rigs import LIMIT_SECONDS, NEVER, with_rig
 from tests.contract.slurm_rig import SlurmRig
 from tests.slurm.cluster import shared_cluster
@@ -212,3 +213,39 @@ PATH={shared_cluster(OLDER).environment["PATH"]} exec sbatch "$@"
         asyncio.run(body())
     finally:
         shutil.rmtree(folder)
+
+
+@older
+async def test_a_full_shared_folder_holds_things_up_and_loses_nothing(rig: Any) -> None:
+    going = await rig.start("a.1", "sh", "-c", "sleep 1000", user=OWNER, workdir="/")
+    shared = rig.folder / "shared"
+    # A small disk in the place of the folder with our records; runs are elsewhere.
+    records = shared / "records"
+    kept = {file.name: file.read_bytes() for file in records.iterdir()}
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(records)], check=True)
+    try:
+        for name, data in kept.items():
+            (records / name).write_bytes(data)
+        assert subprocess.run(["sh", "-c", f"cat /dev/zero > {records}/filler"], capture_output=True).returncode
+        launch = rig.launch("b.1", "true", user=OWNER, workdir="/")
+        await rig.engine.start([launch])
+        with pytest.raises(EngineDown, match="cannot be written"):
+            await rig.engine.stop(going, grace=NEVER)
+        assert (await rig.engine.observe([going]))[going].state is RunState.RUNNING
+        (records / "filler").unlink()
+        await rig.engine.stop(going, grace=NEVER)
+        assert (await rig.ended(going)).ending is Ending.STOPPED
+
+        async def ended() -> Any:
+            seen = (await rig.engine.observe([launch.handle])).get(launch.handle)
+            if seen and seen.state is RunState.UNKNOWN:
+                await rig.engine.start([launch])
+            return seen if seen and seen.state is RunState.ENDED else None
+
+        async with asyncio.timeout(LIMIT_SECONDS):
+            while not (end := await ended()):
+                await asyncio.sleep(0.05)
+        assert (end.ending, end.exit_code) == (Ending.EXITED, 0)
+    finally:
+        await rig.close()
+        subprocess.run(["umount", str(records)], check=True)

@@ -165,7 +165,10 @@ class SlurmEngine:
         lead = notice.lead if notice else timedelta()
         text = render_stop(grace, notice)
         record.stop = {"at": time.time(), "last_s": (lead + grace).total_seconds(), "text": text}
-        await asyncio.to_thread(self._write_stop, record)
+        try:
+            await asyncio.to_thread(self._write_stop, record)
+        except OSError as error:
+            raise EngineDown(f"the shared folder cannot be written: {error.strerror}") from None
         self._told.pop(record.run_id, None)
         await self._pass_on_stops()
         self._woken()

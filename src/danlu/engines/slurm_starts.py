@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import errno
 import logging
 import secrets
 import time
@@ -24,6 +25,8 @@ from danlu.errors import EngineDown
 log = logging.getLogger(__name__)
 
 SUBMITS_AT_ONCE = 4
+# Trouble of the shared folder that is not of this run: it waits.
+_PASSES = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ESTALE, errno.EROFS, errno.ETIMEDOUT, errno.ENOTCONN})
 OF_ONE_PERSON = 2  # their `sbatch` is theirs: who makes it hang holds up themselves
 
 
@@ -100,6 +103,8 @@ class Starts:
         try:
             await asyncio.to_thread(self._folders.prepare, launch, record, person)
         except OSError as error:
+            if error.errno in _PASSES:
+                raise EngineDown(f"the shared folder cannot be used: {error.strerror}") from None
             text = f"its folder could not be made ready: {error.strerror} ({error.filename})"
             await self._refused(launch, Reason("not_started", text))
             return
