@@ -119,7 +119,6 @@ async def serve(settings: Settings, place: boot.Place, store: SqlStore, ready: b
 @contextlib.asynccontextmanager
 async def rooms(settings: Settings, place: boot.Place, store: SqlStore, stopping: asyncio.Event) -> AsyncIterator[Desk]:
     """Store, engine and loop, brought up in this order and taken down in the other."""
-    engine_settings = settings.engine
     engine, inventory = _engine(settings, place)
     async with contextlib.AsyncExitStack() as stack:
         book = Book(store, await store.open())
@@ -134,8 +133,8 @@ async def rooms(settings: Settings, place: boot.Place, store: SqlStore, stopping
         launcher = Launcher(
             book,
             place.files_dir,
+            inventory,
             as_submitter=settings.runs_as_submitter,
-            shards_per_gpu=engine_settings.shards_per_gpu,
             grace=settings.grace,
             boosted=lambda: roster.boosted(datetime.now(UTC)),
             check_user=run_as.check,
@@ -145,7 +144,6 @@ async def rooms(settings: Settings, place: boot.Place, store: SqlStore, stopping
             roster,
             tally,
             inventory,
-            engine_settings.shards_per_gpu,
             settings.grace,
             engine.has_scheduler,
             settings.policy.waiting_there,
@@ -199,10 +197,10 @@ def _engine(settings: Settings, place: boot.Place) -> tuple[Engine, Inventory]:
             conf=settings.engine.slurm_conf,
             makes_accounts=settings.engine.slurm_accounts == "make",
         )
-        return engine, Inventory(is_known=False)
+        return engine, Inventory(shards_per_gpu=settings.engine.shards_per_gpu, is_known=False)
     nodes = _nodes(settings, place)
     local = LocalEngine(place.state_dir, places.keeper_socket(place.state_dir), lambda: nodes)
-    return local, Inventory(nodes, queues_of(settings.queues, nodes))
+    return local, Inventory(nodes, queues_of(settings.queues, nodes), shards_per_gpu=settings.engine.shards_per_gpu)
 
 
 def _nodes(settings: Settings, place: boot.Place) -> tuple[Node, ...]:

@@ -1,4 +1,4 @@
-"""What is taken of a node's cards: by the seats that are known, and by the word of an engine that knows better. Pure."""
+"""What is taken of a node's cards: by the seats that are known, and by the word of an engine that knows more. Pure."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence

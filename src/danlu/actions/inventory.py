@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from danlu.domain.queue import Queue
-from danlu.domain.resources import Node
+from danlu.domain.resources import SHARDS_PER_GPU, Node
 from danlu.engines.base import NodeNow, OtherRun, RunState
 
 
@@ -12,13 +12,19 @@ class Inventory:
     until it was first heard of, `is_known` is False, and nobody is told that something does not exist."""
 
     def __init__(
-        self, nodes: Sequence[Node] = (), queues: Mapping[str, Queue] | None = None, *, is_known: bool = True
+        self,
+        nodes: Sequence[Node] = (),
+        queues: Mapping[str, Queue] | None = None,
+        *,
+        shards_per_gpu: int = SHARDS_PER_GPU,
+        is_known: bool = True,
     ) -> None:
         self.nodes = tuple(nodes)
         self.queues = queues or {}
         self.others: tuple[OtherRun, ...] = ()  # those that did not come through Danlu, and are not over
         self.now: Mapping[str, NodeNow] = {}  # nodes in the engine's own words, where it has some
         self.room_for = 1 << 62  # how many more runs the queue of the engine takes
+        self._shards_per_gpu = shards_per_gpu
         self.is_known = is_known
         self.stamp = 0  # another one after every change of what can be planned with
 
@@ -41,6 +47,6 @@ class Inventory:
         return [one for one in self.others if one.seats]
 
     @property
-    def shards_per_gpu(self) -> int | None:
-        """Of the first card; None if there are no cards."""
-        return next((gpu.shards for node in self.nodes for gpu in node.gpus), None)
+    def shards_per_gpu(self) -> int:
+        """As the first card says; as it is written down if there are none."""
+        return next((gpu.shards for node in self.nodes for gpu in node.gpus), self._shards_per_gpu)

@@ -11,7 +11,7 @@ from danlu.actions.inventory import Inventory
 from danlu.domain.job import Job, JobSpec, Reason
 from danlu.domain.ledger import Charge
 from danlu.domain.quota import team_key, user_key
-from danlu.domain.resources import SHARDS_PER_GPU, Seat
+from danlu.domain.resources import Seat
 from danlu.engines.base import OtherRun
 from danlu.scheduler.snapshot import Holding, Plan, Snapshot, Waiting
 from danlu.store.live import Group, Live
@@ -26,7 +26,6 @@ class Standing:
     roster: Roster
     tally: Tally
     inventory: Inventory = field(default_factory=Inventory)
-    shards_per_gpu: int = SHARDS_PER_GPU
     grace: timedelta = timedelta(seconds=30)
     engine_places: bool = False  # the engine has a queue of its own and chooses the seats
     waiting_there: int = 1 << 62  # how many jobs of one person may wait in that queue
@@ -81,7 +80,7 @@ class Outlook:
             use=_with(standing.tally.use(now), charges) if is_shared else {},
             spent=_with(standing.tally.spent(quotas, now), charges) if quotas else {},
             boosted=standing.roster.boosted(now) if is_shared else frozenset(),
-            shards_per_gpu=standing.shards_per_gpu,
+            shards_per_gpu=standing.inventory.shards_per_gpu,
         )
 
     def _all_given(self, live: Live, over: Collection[str], now: datetime) -> list[Holding | Waiting]:

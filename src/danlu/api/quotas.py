@@ -23,7 +23,6 @@ from danlu.api.quotas_wire import (
 )
 from danlu.api.wire import Json, read_body, schema_of
 from danlu.domain.account import Actor
-from danlu.domain.resources import SHARDS_PER_GPU
 
 router = APIRouter(default_response_class=Json)
 
@@ -74,7 +73,7 @@ async def usage(
         since=since,
         until=until,
         by=by,
-        shards_per_gpu=desk.rules.inventory.shards_per_gpu or SHARDS_PER_GPU,
+        shards_per_gpu=desk.rules.inventory.shards_per_gpu,
         now=datetime.now(UTC),
     )
     return Json(usage_out(found))

@@ -7,6 +7,7 @@ import pwd
 from collections.abc import Callable, Collection, Mapping
 from datetime import timedelta
 
+from danlu.actions.inventory import Inventory
 from danlu.domain.job import Job
 from danlu.engines.base import Handle, Launch
 from danlu.provision.folders import log_path_of, run_folder_of, shelf_of
@@ -23,9 +24,9 @@ class Launcher:
         self,
         book: Book,
         files_dir: str,
+        inventory: Inventory,
         *,
         as_submitter: bool,
-        shards_per_gpu: int,
         grace: timedelta,
         boosted: Callable[[], Collection[str]] = tuple,
         check_user: Callable[[str], None] = lambda _: None,
@@ -35,7 +36,7 @@ class Launcher:
         self.book = book
         self.files_dir = files_dir
         self.as_submitter = as_submitter
-        self.shards_per_gpu = shards_per_gpu
+        self._inventory = inventory
         self.grace = grace
         self._boosted = boosted
         self._check_user = check_user
@@ -63,7 +64,7 @@ class Launcher:
             command=spec.command,
             workdir=workdir,
             env=run_variables(
-                job, job.seat, inherited, login=self._login(job.user), shards_per_gpu=self.shards_per_gpu
+                job, job.seat, inherited, login=self._login(job.user), shards_per_gpu=self._inventory.shards_per_gpu
             ),
             seat=job.seat,
             log_path=log_path,

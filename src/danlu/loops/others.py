@@ -48,6 +48,6 @@ def reckon(
         end = over[run_id].ends_at if run_id in over else None
         # What was seen while it ran says more than what is left of it.
         charge = charge_of_other(before.running.get(run_id) or over[run_id], end or now, shards_per_gpu)
-        if charge.ended_at > charge.started_at and (charges_all or charge.gpus or charge.shards):
+        if charges_all or charge.gpus or charge.shards:
             charges.append(charge)
     return Reckoning(running, charged & over.keys(), tuple(charges))

@@ -104,7 +104,7 @@ class Schedule:
             self._news(held, seen),
             seen,
             now=now,
-            shards_per_gpu=standing.shards_per_gpu,
+            shards_per_gpu=standing.inventory.shards_per_gpu,
             charges_all=bool(standing.roster.persons),  # on one's own machine only cards are counted
         )
         over = {job.id: job for job in found.jobs if not job.state.is_given}
@@ -173,7 +173,7 @@ class Schedule:
             self._others,
             others,
             now=now,
-            shards_per_gpu=standing.inventory.shards_per_gpu or standing.shards_per_gpu,
+            shards_per_gpu=standing.inventory.shards_per_gpu,
             charges_all=bool(standing.roster.persons),
         )
         if found.charges:
