@@ -90,6 +90,7 @@ def test_they_are_listed_and_shown_to_everybody(tmp_path: Path) -> None:
         assert await ids("/others?queue=debug") == []
         assert await ids("/others?state=failed") == ["422"]
         assert await ids("/others/slurm:18") == ["slurm:18_[4-9]", "slurm:18_3"], "an array is all of its tasks"
+        assert await ids("/others/slurm:18_[3-9]") == ["slurm:18_[4-9]"], "one has begun since"
         assert await ids("/others/slurm:1") == ["404"]
         (shown,) = (await client.get("/others/slurm:18_[4-9]")).json()["items"]
         assert (shown["name"], shown["tasks"], shown["reason"]["text"]) == ("a\x1b[2J", 6, "waits for cards")

@@ -59,9 +59,11 @@ def _newest_first(other: OtherRun) -> tuple[bool, float]:
 
 
 def find_others(inventory: Inventory, actor: Actor, ref: str) -> list[OtherRun]:
-    """The run that `ref` means; the number of an array means all of its tasks."""
+    """The run that `ref` means; the number of an array means all of its tasks. Of those that wait together some may
+    have begun since somebody read how they are called."""
+    known, bracket, _ = ref.partition("[")
     found = [one for one in inventory.others if one.id == ref]
-    found = found or [one for one in inventory.others if one.id.startswith(f"{ref}_")]
+    found = found or [one for one in inventory.others if one.id.startswith(f"{known}[" if bracket else f"{ref}_")]
     if not found:
         raise NotFound(f"no run `{ref[:60]}` is known", "`danlu ps --all` lists those that did not come through Danlu")
     for one in found:

@@ -322,12 +322,13 @@ class SlurmEngine:
                     self._woken()
 
     async def _cancel_extras(self) -> None:
-        for line in self._runs.extras():
+        for line in (*self._runs.extras(), *self._look.strays):
             await self._commands.run(("scancel", "--state=PENDING", str(line.number)))
 
     async def _stop_other(self, handle: Handle) -> None:
         """By the number that this job has now: tomorrow it may be another's."""
-        await self.look()
+        if time.monotonic() - self._look.began_at > 1.0:  # not for each task of an array
+            await self.look()
         for line in self._look.others:
             if not line.is_over and other_handle(line) == handle:
                 answer = await self._commands.run(stop_words(line))

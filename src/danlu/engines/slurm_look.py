@@ -43,6 +43,7 @@ class Look:
     took_s: float = 0.0
     ours: dict[str, list[QueueLine]] = field(default_factory=dict)
     others: list[QueueLine] = field(default_factory=list)
+    strays: list[QueueLine] = field(default_factory=list)  # wait for a run of ours that is over
     others_told: Others = field(default_factory=Others)
     seats: dict[int, tuple[Seat, ...]] = field(default_factory=dict)
     nodes: list[NodeFacts] = field(default_factory=list)
@@ -76,8 +77,25 @@ class Look:
         mark = secrets.token_hex(6)
         said = await self.commands.ask_or_ping("squeue", "-h", "-a", "-t", "all", "-o", f"{mark}|{QUEUE_FORMAT}")
         lines = self._reader.read(said, mark)
+        self._sort(lines, owners)
+        if self._buried:
+            listed = {line.number for line in lines}
+            self._buried = {
+                number: (run_id, at)
+                for number, (run_id, at) in self._buried.items()
+                if number in listed or at > began_at
+            }
+        self.took_s = time.monotonic() - began_at
+        self.began_at = began_at
+        await self._look_around([line for line in lines if line.state not in SEATLESS])
+        if time.monotonic() > self._past_until:
+            self.others_told.past = []
+        self.others_told.tell(self.others, self.seats)
+
+    def _sort(self, lines: Sequence[QueueLine], owners: Mapping[str, int]) -> None:
         ours: dict[str, list[QueueLine]] = {}
         others: list[QueueLine] = []
+        strays: list[QueueLine] = []
         for line in lines:
             named = parse_comment(line.comment)
             run_id = named[1] if named and named[0] == self.instance else ""
@@ -88,28 +106,20 @@ class Look:
                     ours[run_id] = [line]
             elif not run_id or not self._is_left_over(line, run_id):
                 others.append(line)
-        self.ours, self.others = ours, others
-        if self._buried:
-            listed = {line.number for line in lines}
-            self._buried = {
-                number: (run_id, at)
-                for number, (run_id, at) in self._buried.items()
-                if number in listed or at > began_at
-            }
-        self.took_s = time.monotonic() - began_at
-        self.began_at = began_at
-        holding = [line for line in lines if line.state not in SEATLESS]
+            elif line.is_waiting:
+                strays.append(line)
+        self.ours, self.others, self.strays = ours, others, strays
+
+    async def _look_around(self, holding: Sequence[QueueLine]) -> None:
+        """Where those are that have a place, and what that leaves."""
         numbers = frozenset(line.number for line in holding)
         if numbers != self._holding:
-            self._holding, self.moved_at = numbers, began_at
+            self._holding, self.moved_at = numbers, self.began_at
         # Again and again on a busy cluster, but not with every look.
-        self.has_new_nodes = self.moved_at > self.nodes_at and began_at - self.nodes_at > NODES_SOON_S
+        self.has_new_nodes = self.moved_at > self.nodes_at and self.began_at - self.nodes_at > NODES_SOON_S
         if self.has_new_nodes:
             await self.look_at_nodes()
         await self._look_closer(holding)
-        if time.monotonic() > self._past_until:
-            self.others_told.past = []
-        self.others_told.tell(self.others, self.seats)
 
     async def look_back(self, since: float) -> None:
         """At what ended while nobody looked, if Slurm may list it no more and keeps books. Raises EngineDown."""

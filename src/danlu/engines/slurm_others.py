@@ -13,7 +13,7 @@ from danlu.engines.slurm_words import explain_wait
 
 Seats = tuple[Seat, ...]
 # The line with which it was submitted may hold anything, and is the last.
-PAST_FORMAT = "JobID,User,Partition,Submit,Start,End,State,NCPUS,NNodes,AllocTRES,SubmitLine"
+PAST_FORMAT = "JobID,User,Partition,Submit,Start,End,State,NCPUS,NodeList,AllocTRES,SubmitLine"
 
 
 # A queue of ten thousand says the same few things again and again.
@@ -70,6 +70,7 @@ def other_handle(line: QueueLine) -> Handle:
 def other_run(line: QueueLine, seats: Seats) -> OtherRun:
     """`seats` with their cards, if Slurm was asked for them already."""
     state = RunState.ENDED if line.is_over else RunState.PENDING if line.is_waiting else RunState.RUNNING
+    has_begun = not line.is_waiting and bool(line.nodelist)
     per_node = max(line.cpus // line.nodes, 1)
     if state is not RunState.RUNNING:
         seats = ()
@@ -85,7 +86,7 @@ def other_run(line: QueueLine, seats: Seats) -> OtherRun:
         queue=line.partition,
         seats=seats,
         submitted_at=line.submitted_at,
-        started_at=None if line.is_waiting else line.starts_at,
+        started_at=line.starts_at if has_begun else None,
         ends_at=None if line.is_waiting else line.ends_at,
         reason=_explained(line.reason) if line.is_waiting else None,
         estimated_at=line.starts_at if line.is_waiting else None,
@@ -124,7 +125,8 @@ def parse_past(text: str, mark: str, instance: str, since: datetime) -> list[Oth
         parts = record.split(mark, 10)
         if len(parts) == 11 and ours not in parts[10]:
             run = _past_run(parts)
-            if run.user and run.started_at and run.ends_at and run.ends_at >= since:
+            has_begun = run.started_at is not None and not parts[8].startswith("None")
+            if run.user and has_begun and run.ends_at and run.ends_at >= since:
                 found.append(run)
     return found
 
