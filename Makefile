@@ -1,24 +1,19 @@
 # make run    set up and run the first job        make check   ruff, mypy, import-linter
 # make test   set up and run the tests            make bench   figures of docs/performance.md
-# make test-slurm   the tests on real Slurm clusters, which take their time
 PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3; do \
 	command -v $$p >/dev/null && $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' && echo $$p && break; done)
 BIN := .venv/bin
 # Compiled once instead of at every start of a command.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run test test-slurm check bench clean
+.PHONY: run test check bench clean
 
 run: .venv/.examples
 	@$(BIN)/python examples/tour.py
 
 test: .venv/.dev
 	@PATH="$(CURDIR)/$(BIN):$$PATH" sh tests/install-components.sh
-	$(BIN)/python -m pytest -n 2 --dist loadgroup -m 'not slurm' $(TESTS)
-
-test-slurm: .venv/.dev
-	@PATH="$(CURDIR)/$(BIN):$$PATH" sh tests/install-components.sh slurm
-	$(BIN)/python -m pytest -n 2 --dist loadgroup -m slurm $(TESTS)
+	$(BIN)/python -m pytest -n 2 --dist loadgroup $(TESTS)
 
 check: .venv/.dev
 	$(BIN)/ruff check .

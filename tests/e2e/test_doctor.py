@@ -3,6 +3,7 @@
 import re
 import shutil
 import signal
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -198,9 +199,8 @@ def test_a_folder_that_nodes_do_not_see(cluster: SlurmCluster, doctor: Doctor, h
 
 @pytest.fixture
 def a_place_for_games() -> Iterator[Path]:
-    folder = Path("/tmp/danlu-doctor-games")
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir()
+    folder = Path(tempfile.mkdtemp(prefix="danlu-doctor-", dir="/tmp"))
+    folder.chmod(0o755)
     shutil.chown(folder, "games", "games")
     yield folder
     shutil.rmtree(folder)

@@ -177,6 +177,16 @@ class SlurmCluster:
         self.is_harmed = True
         return self._accounting
 
+    @property
+    def has_accounts(self) -> bool:
+        """Beside those that it begins with."""
+        if not self._accounting:
+            return False
+        names = self.call(
+            "sacctmgr", "--noheader", "--parsable2", "show", "assoc", "format=account,user"
+        ).stdout.split()
+        return {*names} != {"root|", "root|root"}
+
     def clear(self) -> None:
         """No job waits or runs, and all nodes take new ones."""
         self._heard = {path: path.stat().st_size for path in self._logs()}
@@ -262,10 +272,10 @@ _shared: list[SlurmCluster] = []
 def shared_cluster(
     version: str, layout: Layout | None = None, *, accounting: bool = False, impatient: bool = False
 ) -> SlurmCluster:
-    """One of its kind for the whole test process, without jobs; another one after a test that harmed it, or that
-    failed. `impatient` ones are for lost nodes: see `layout`."""
+    """One of its kind for the whole test process, without jobs; another one after a test that harmed it, that made
+    accounts in it, or that failed. `impatient` ones are for lost nodes: see `layout`."""
     layout = layout or Layout(accounting=accounting, settings=IMPATIENT if impatient else {})
-    for cluster in [one for one in _shared if one.is_harmed]:
+    for cluster in [one for one in _shared if one.is_harmed or one.has_accounts]:
         _shared.remove(cluster)
         cluster.close()
     found = [one for one in _shared if (one.release.version, one.layout) == (version, layout)]

@@ -22,6 +22,7 @@ mirror=$(apt-get indextargets --format '$(RELEASE)|$(COMPONENT)|$(REPO_URI)' 'Cr
     awk -F'|' -v codename="${VERSION_CODENAME:-}" '$1 == codename && $2 == "main" && $3 ~ "/debian/?$" { print $3; exit }')
 [ -n "$mirror" ] || refuse "apt knows no mirror of Debian's packages"
 
+rm -rf "$folder".?????? # of one that was killed
 work=$(mktemp -d "$folder.XXXXXX")
 trap 'rm -rf "$work"' EXIT
 mkdir -p "$work/state/lists/partial" "$work/cache/archives/partial" "$work/root"
