@@ -56,6 +56,8 @@ def test_a_run_that_goes_on_changes_nothing() -> None:
 def test_a_starting_job_unknown_to_the_engine_is_still_to_be_started() -> None:
     job = running(state=JobState.STARTING)
     assert settle(job, Observation(RunState.UNKNOWN), now=NOW)[0] is job
+    forgotten = running(state=JobState.PENDING)
+    assert settle(forgotten, Observation(RunState.UNKNOWN), now=NOW)[0] is forgotten
 
 
 def test_a_running_job_unknown_to_the_engine_is_lost() -> None:

@@ -48,6 +48,12 @@ def test_a_run_that_slurm_takes_back_is_not_over() -> None:
     assert (again.state, again.attempt) == (RunState.RUNNING, 2)
 
 
+def test_a_run_that_ended_by_itself_is_over_even_if_slurm_forgot_that_it_began() -> None:
+    waits = state("PENDING", reason="Resources")
+    assert verdict(lines=[waits], begun=BEGUN, ended=EXITED).ending is Ending.EXITED
+    assert verdict(lines=[waits], begun=BEGUN, ended=replace(EXITED, ending=Ending.STOPPED)).ending is Ending.STOPPED
+
+
 def test_a_run_that_slurm_cannot_start_says_what_to_look_at() -> None:
     again = verdict(lines=[state("PENDING", reason="BeginTime")])
     assert again.reason is not None

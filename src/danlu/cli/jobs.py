@@ -76,6 +76,7 @@ def ps(values: Values) -> int:
         page = _gathered(client, filters, values["state"], values["before"] or "", limit)
     else:
         page = _recent(client, filters, PS_LIMIT if limit is None else limit)
+    page["trouble"] = client.trouble
     if values["all"]:
         from danlu.cli.others import listed
 

@@ -94,7 +94,7 @@ class Wire:
         request = self._request(method, target, body, key)
         _, found = self._exchange(*request, again=bool(key) or again or method == "GET", whole=True)
         data: dict[str, Any] = json.loads(found) if found else {}
-        self.trouble = data.get("trouble")
+        self.trouble = data.get("trouble", self.trouble)
         return data
 
     def open(

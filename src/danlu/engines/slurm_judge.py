@@ -40,7 +40,8 @@ def judge(evidence: Evidence, seats: Mapping[int, tuple[Seat, ...]]) -> Observat
     ended = evidence.ended
     if ended and evidence.begun and ended.restart != evidence.begun.restart:
         ended = None  # of an earlier go
-    if ended and not (line and line.is_waiting):
+    # An old controller that was killed may have forgotten that it began what has ended by itself since.
+    if ended and (not (line and line.is_waiting) or not _is_by_force(ended)):
         return _from_word(ended, line, evidence)
     if line is not None and not line.is_over:
         return _alive(line, evidence, seats)
@@ -113,10 +114,9 @@ def _explain(reason: str, *, is_begun: bool) -> Reason:
 
 def _from_word(ended: Ended, line: QueueLine | None, evidence: Evidence) -> Observation | None:
     is_open = line is not None and not line.is_over
-    by_force = ended.by_slurm or (ended.exit_code or 0) > _SIGNALS
     reason = _reason_of(ended)
     ending, code = ended.ending, ended.exit_code
-    if ending is Ending.EXITED and by_force:
+    if _is_by_force(ended):
         if is_open and (ended.by_slurm or not evidence.is_settled):
             return None  # Slurm knows better why, and may begin it again
         done = explain_end(line.state) if line else None
@@ -124,6 +124,11 @@ def _from_word(ended: Ended, line: QueueLine | None, evidence: Evidence) -> Obse
             ending, reason = done
     found = _end(ending, code, reason, evidence, ended.started_at, ended.ended_at)
     return replace(found, notes=(*found.notes, ended.note)) if ended.note else found
+
+
+def _is_by_force(ended: Ended) -> bool:
+    """Neither by itself, nor because its script saw to it."""
+    return ended.ending is Ending.EXITED and (ended.by_slurm or (ended.exit_code or 0) > _SIGNALS)
 
 
 def _reason_of(ended: Ended) -> Reason | None:

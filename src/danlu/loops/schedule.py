@@ -100,8 +100,9 @@ class Schedule:
         await self._look_around(now)
         held = list(live.holding())
         seen = await teller.engine.observe([Handle(job.handle) for job in held if job.handle])
+        news = self._news(held, seen)
         found = settle_all(
-            self._news(held, seen),
+            news,
             seen,
             now=now,
             shards_per_gpu=standing.inventory.shards_per_gpu,
@@ -128,8 +129,8 @@ class Schedule:
         if not is_any_back:
             self._planned = (planned[0] + len(changes), planned[1])
         unstarted: list[Job] = []
-        if live.counts()[JobState.STARTING]:
-            unstarted = [job for job in held if job.id not in over and _is_unstarted(job, seen)]
+        if live.counts()[JobState.STARTING] or standing.engine_places:
+            unstarted = [job for job in news if job.id not in over and _is_unstarted(job, seen)]
         await teller.start(await teller.launches(unstarted))
         teller.start_snapshots([*starting, *unstarted])
         await teller.forget([Handle(job.handle) for job in held if job.id in over and job.handle])
@@ -245,6 +246,7 @@ def _thought(snapshot: Snapshot) -> Plan:
 
 
 def _is_unstarted(job: Job, seen: Mapping[Handle, Observation]) -> bool:
-    """Written down as starting, but the engine never heard of it: whoever should have told it was killed."""
+    """Written down as given, but the engine never heard of it: whoever should have told it was killed, or it was told
+    and forgot."""
     found = seen.get(Handle(job.handle or ""))
-    return job.state is JobState.STARTING and found is not None and found.state is RunState.UNKNOWN
+    return job.state is not JobState.RUNNING and found is not None and found.state is RunState.UNKNOWN

@@ -52,9 +52,9 @@ def settle(job: Job, seen: Observation, *, now: datetime) -> tuple[Job, PastRun 
     """The job as it stands after what was seen (the same object if nothing changed), and the run
     that is over if the job is to be tried again."""
     if seen.state is RunState.UNKNOWN:
-        if job.state is JobState.STARTING:
+        if job.state in (JobState.STARTING, JobState.PENDING):
             if not job.stop_requested_at:
-                return job, None  # it is still to be started
+                return job, None  # it is still to be started, or again: a cluster may forget what waits in its queue
             why = Reason("stopped", "stopped before it started")
             return _ended(job, JobState.CANCELLED, why, None, now)
         why = Reason("lost", "the engine no longer knows this run")
