@@ -210,16 +210,32 @@ def test_they_hold_cards_nodes_and_queues(tmp_path: Path) -> None:
     on_rig(scenario, tmp_path, engine=cluster())
 
 
-def test_closed_nodes_say_why(tmp_path: Path) -> None:
+def test_closed_nodes_say_why_and_have_nothing_to_give(tmp_path: Path) -> None:
     async def scenario(rig: Rig) -> None:
         assert isinstance(rig.engine, FakeCluster)
         rig.engine.words = {"n1": NodeNow("DOWN", "power supply")}
         put(rig, other("17", "li", SHARDS))
         await heard(rig, "17")
-        (shown,) = (await rig.client(0).get("/nodes")).json()["items"]
+        (shown, _) = (await rig.client(0).get("/nodes")).json()["items"]
         assert (shown["accepts_jobs"], shown["state"], shown["why_closed"]) == (False, "DOWN", "power supply")
+        (queue,) = (await rig.client(0).get("/queues")).json()["items"]
+        assert (queue["cards"][0]["total"], queue["cards"][0]["free"], queue["cards"][0]["shards_free"]) == (6, 4, 256)
+        assert (queue["cpus"], queue["cpus_free"]) == (128, 64)
 
-    on_rig(scenario, tmp_path, engine=FakeCluster([node("n1", gpus=2, accepts_jobs=False)]))
+    on_rig(scenario, tmp_path, engine=FakeCluster([node("n1", gpus=2, accepts_jobs=False), node("n2", gpus=4)]))
+
+
+def test_who_waits_in_the_queue_of_the_cluster_uses_nothing(tmp_path: Path) -> None:
+    async def scenario(rig: Rig) -> None:
+        await rig.until(lambda: rig.desk.rules.inventory.is_known)
+        client = rig.client(0)
+        job = (await client.post("/jobs", json={"command": ["true"], "workdir": "/", "gpus": 2})).json()["id"]
+        await rig.state(client, job, "PENDING")
+        assert (await client.get("/usage")).json()["items"] == []
+        (queue,) = (await client.get("/queues")).json()["items"]
+        assert (queue["running"], queue["waiting"]) == (0, 1)
+
+    on_rig(scenario, tmp_path, engine=cluster())
 
 
 def test_they_are_in_the_way_of_who_waits(tmp_path: Path) -> None:

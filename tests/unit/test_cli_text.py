@@ -254,3 +254,8 @@ def test_closed_nodes_say_why_and_many_holders_are_counted() -> None:
     line = render_nodes([NODE | closed | {"holders": many}], NOW, None).splitlines()[1]
     assert "no: bad fan,\\x1b[2J card 2 (MIXED+DRAIN)  slurm:0 (li, no time limit), slurm:1" in line
     assert line.endswith("slurm:4 (li, no time limit), and 4 more")
+    assert (
+        render_gpus([NODE | closed], NOW, None)
+        .splitlines()[1]
+        .endswith("free       0/64          its node takes no jobs")
+    )

@@ -17,7 +17,7 @@ from danlu.store.book import Book
 
 @dataclass(frozen=True, slots=True)
 class Cards:
-    """The cards of one model in a queue; free are those that nobody has a part of."""
+    """The cards of one model in a queue; free are those that nobody has a part of, on nodes that take jobs."""
 
     model: str
     total: int
@@ -57,6 +57,7 @@ def _view(
 ) -> QueueView:
     views = [view for view in everywhere if not queue.nodes or view.node.name in queue.nodes]
     cards = [card for view in views for card in view.gpus if serves(queue, card.gpu.model)]
+    open_cards = [card for view in views if view.node.accepts_jobs for card in view.gpus]
     models = dict.fromkeys(card.gpu.model for card in cards)
     return QueueView(
         queue=queue,
@@ -65,13 +66,13 @@ def _view(
             Cards(
                 model,
                 sum(card.gpu.model == model for card in cards),
-                sum(card.gpu.model == model and card.use == "free" for card in cards),
-                sum(card.shards_free for card in cards if card.gpu.model == model),
+                sum(card.gpu.model == model and card.use == "free" for card in open_cards),
+                sum(card.shards_free for card in open_cards if card.gpu.model == model),
             )
             for model in models
         ),
         cpus=sum(view.node.cpus for view in views),
-        cpus_free=sum(view.cpus_free for view in views),
+        cpus_free=sum(view.cpus_free for view in views if view.node.accepts_jobs),
         running=running[queue.name],
         waiting=waiting[queue.name],
         why_not=closed_to(queue, actor),

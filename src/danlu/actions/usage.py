@@ -8,7 +8,7 @@ from danlu.actions.others import charge_of_other
 from danlu.actions.teams import find_team
 from danlu.actions.users import find_person
 from danlu.domain.account import Actor, demand
-from danlu.domain.job import Job
+from danlu.domain.job import Job, JobState
 from danlu.domain.ledger import Charge, charge_of, gpu_hours
 from danlu.domain.written import parse_moment
 from danlu.engines.base import OtherRun, RunState
@@ -126,6 +126,8 @@ def _running(
 ) -> Iterator[Charge]:
     """Each as it would be charged if it ended now."""
     for job in holding:
+        if job.state is JobState.PENDING:
+            continue  # it waits in the engine's queue, and has nothing yet
         yield charge_of(job, job.started_at or now, now, shards_per_gpu)
     for other in others:
         if other.state is RunState.RUNNING:

@@ -90,7 +90,7 @@ def render_gpus(nodes: Sequence[Data], now: float, width: int | None) -> str:
             render_mib(card.get("memory_mib") or 0),
             card["use"],
             f"{card['shards'] - card['shards_free']}/{card['shards']}",
-            _held([_holder(holder, now) for holder in card["holders"]]) or _unheld(card),
+            _held([_holder(holder, now) for holder in card["holders"]]) or _unheld(node, card),
         ]
         for node in nodes
         for card in node["gpus"]
@@ -98,8 +98,10 @@ def render_gpus(nodes: Sequence[Data], now: float, width: int | None) -> str:
     return render_table(["NODE", "GPU", "MODEL", "MEMORY", "USE", "SHARDS TAKEN", "HELD BY"], rows, width)
 
 
-def _unheld(card: Data) -> str:
-    return "" if card["use"] == "free" else "by whom is not known yet"
+def _unheld(node: Data, card: Data) -> str:
+    if card["use"] != "free":
+        return "by whom is not known yet"
+    return "" if node.get("accepts_jobs") else "its node takes no jobs"
 
 
 def _holder(holder: Data, now: float) -> str:
