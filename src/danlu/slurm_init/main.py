@@ -55,10 +55,22 @@ def _init(options: argparse.Namespace) -> int:
     if options.try_here:
         plan = _played_here(plan, folder, options.port)
         files = _try_files(plan, folder)
-        steps = [f"sh {folder}/try.sh up", f"export SLURM_CONF={folder}/slurm.conf", "sinfo", "srun hostname"]
+        steps = [
+            f"sh {folder}/try.sh up",
+            f"export SLURM_CONF={folder}/slurm.conf",
+            "sinfo",
+            "srun hostname",
+            f"DANLU_ENGINE_KIND=slurm danlu up --config {options.config}",
+        ]
     else:
         files = _files(plan, folder)
-        steps = [f"copy {options.out} to {plan.controller}; there, as root: sh rollout.sh", first_test(plan)]
+        steps = [
+            f"copy {options.out} to {plan.controller}; there, as root: sh rollout.sh",
+            first_test(plan),
+            f'`kind = "slurm"` in [engine] of {options.config}, and on {plan.controller}: '
+            f"danlu doctor --config {options.config} --deep",
+            f"danlu serve --config {options.config}",
+        ]
     _write(folder, files, force=options.force)
     chosen = [*decisions(plan), *([] if options.try_here else CONSTRAINTS)]
     if options.json:

@@ -222,6 +222,13 @@ def first_test(plan: Blueprint) -> str:
     return "srun --gres=gpu:1 nvidia-smi -L"
 
 
+def _shared_line(plan: Blueprint) -> str:
+    must = f"where root of {plan.controller} must be root (NFS: `no_root_squash`)"
+    if plan.shared:
+        return f";\nlogs and runs are then in `{plan.shared}/danlu`, {must}"
+    return f", and\n`shared_dir`, a folder that every machine mounts and {must}"
+
+
 def render_readme(plan: Blueprint, files: Sequence[str]) -> str:
     shared = f"`{plan.shared}`" if plan.shared else "The folder in which people work"
     secret = " `slurmdbd.conf` has a password in it." if plan.has_accounting else ""
@@ -255,8 +262,14 @@ srun --pty bash -i                      # a shell on a node
 A node is not idle: `scontrol show node NAME` says why (Reason), /var/log/slurm/slurmd.log on it says more.
 
 ## Then
-The same file is Danlu's own: `kind = "slurm"` in its `[engine]`, and on {plan.controller}
-`danlu serve --config nodes.toml`.
+The file with the nodes is Danlu's own too. Into its `[engine]` goes `kind = "slurm"`{_shared_line(plan)}.
+Then on {plan.controller}, as root, so that jobs run as who submits them:
+```sh
+danlu doctor --config nodes.toml --deep      # what is missing, what it costs, what mends it
+danlu serve --config nodes.toml              # says how the first administrator logs in
+```
+On a real cluster `[[nodes]]` is for `danlu slurm init` and `--fake` only: Danlu asks Slurm which nodes there are.
+`[[queues]]` adds its rules to the partitions of the same name.
 
 ## What was decided, and why
 | line | why |
