@@ -133,7 +133,7 @@ def test_both_can_be_up_with_a_folder_for_each(here: Installation) -> None:
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ('[engine]\nkind = "slurm"\n', 'engine.kind is "slurm", and this version runs jobs with "local" only'),
+        ('[engine]\nkind = "kubernetes"\n', 'this version runs jobs with "local" and "slurm" only'),
         ('[[nodes]]\nname = "n1"\n', "without `--fake` there is only this machine"),
         ('[[queues]]\nname = "a"\nnodes = ["elsewhere"]\n', "queue `a`: there is no node `elsewhere`"),
     ],
