@@ -77,7 +77,9 @@ class Site(Installation):
         eventually(lambda: self.trouble() is None, "the server has noticed that Slurm answers again")
 
     def remove(self) -> None:
-        if self.cluster.answers():
+        if self.cluster.is_harmed:
+            self.cluster.close()  # nobody else meets it
+        else:
             self.cluster.clear()
         super().remove()
 

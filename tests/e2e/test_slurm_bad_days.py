@@ -69,3 +69,122 @@ def test_a_controller_that_is_gone_changes_nothing_and_loses_nothing(site: Site)
     assert follows.communicate(timeout=60)[0] == b"on\noff\n"
     assert site.times() == {runs: 1, stays: 1, pends: 1, later: 1, new: 1, "array": 3}
     assert site.danlu("status", "--json").json()["trouble"] is None
+
+
+def test_a_controller_that_hangs_and_takes_a_job_after_all_runs_it_once(site: Site) -> None:
+    runs = site.submit_traced(then=site.waits_for("ends"), code=7)
+    site.until(runs, "RUNNING")
+    site.until_saved()
+    site.cluster.hang_controller()
+    # Its `sbatch` gets no answer in time; the job is in Slurm's hands all the same.
+    during = [site.submit_traced(code=code) for code in (4, 5)]
+    eventually(lambda: "waits to be submitted" in site.server_log(), "a client gave up")
+    told = site.until_down()
+    assert told in site.danlu("why", during[0]).text
+    late = site.submit_traced(code=6)
+    site.open("ends")
+    assert {site.state(runs), *map(site.state, during)} <= {"RUNNING", "QUEUED", "STARTING", "PENDING"}
+
+    site.cluster.continue_controller()
+    assert [site.ended(one)["exit_code"] for one in (runs, *during, late)] == [7, 4, 5, 6]
+    site.until_up()
+    assert site.times() == dict.fromkeys((runs, *during, late), 1)
+
+
+def test_a_server_that_starts_without_a_controller_keeps_what_it_is_given(site: Site) -> None:
+    site.cluster.stop_controller()
+    begun = site.begin("run", "--", "sh", "-c", "echo at last; exit 3")
+    told = site.until_down()
+    assert "controller of Slurm cannot be reached (since " in told
+    jobs = [site.submit_traced("--gpus", "1", code=code) for code in (0, 4)]
+    nonsense = site.submit_traced("--queue", "nosuch")  # nobody knows yet which there are
+    shown = site.show(nonsense)
+    assert (shown["state"], shown["reason"]["text"]) == ("QUEUED", told)
+    assert site.danlu("nodes").code == 0
+    site.kill_server()
+    assert site.show(jobs[0])["state"] == "QUEUED"
+
+    site.cluster.start_controller()
+    assert [site.ended(job)["exit_code"] for job in jobs] == [0, 4]
+    assert begun.communicate(timeout=60)[0] == b"at last\n"
+    assert begun.returncode == 3
+    assert "there is no queue nosuch" in site.danlu("why", nonsense).text
+    assert site.state(nonsense) == "QUEUED"
+    assert site.times() == dict.fromkeys(jobs, 1)
+
+
+def test_an_answer_that_is_lost_with_the_server_is_found_again(site: Site) -> None:
+    site.danlu("ps")
+    site.cluster.hang_controller()
+    job = site.submit_traced("--gpus", "1", code=4)
+    eventually(lambda: site.marked(f":{job}.1"), "sbatch waits for an answer")
+    site.kill_server()
+    site.cluster.continue_controller()
+    eventually(lambda: not site.marked(f":{job}.1"), "sbatch has ended, and told nobody")
+    site.danlu("up", "--detach")
+    assert site.ended(job)["exit_code"] == 4
+    assert site.times() == {job: 1}
+    numbers = site.cluster.ask("squeue", "--noheader", "--states=all", "--format=%i %k").splitlines()
+    assert len([line for line in numbers if f":{job}.1" in line]) == 1
+
+
+def test_a_controller_that_forgets_a_job_and_gives_its_number_to_another(site: Site) -> None:
+    """An old one that is killed before it saved what it has acknowledged."""
+    site.leave_free(1)
+    site.until_saved()
+    state = site.cluster.folder / "state"
+    kept = {path: path.read_bytes() for path in state.iterdir() if path.name.startswith("job_state")}
+    forgotten = site.submit_traced("--cpus", "2", code=4)
+    site.until(forgotten, "PENDING")
+    number = site.cluster.ask("squeue", "--noheader", "--states=PENDING", "--format=%i")
+    site.kill_server()
+    site.cluster.kill_controller()
+    for path, content in kept.items():
+        path.write_bytes(content)
+    site.cluster.start_controller()
+    other = site.cluster.submit(f"echo other >> {site.trace}; sleep 1000", "--cpus-per-task=2", "--output=/dev/null")
+    assert other == number
+
+    site.danlu("up", "--detach")
+    site.until(forgotten, "PENDING")
+    eventually(lambda: len(waiting_numbers(site, forgotten)) == 1, "it is in Slurm's queue again")
+    assert waiting_numbers(site, forgotten) != [number]
+    for line in site.cluster.ask("squeue", "--noheader", "--states=RUNNING", "--format=%i").split():
+        site.cluster.ask("scancel", line)  # there is room
+    assert site.ended(forgotten)["exit_code"] == 4
+    assert site.cluster.state(other) == "RUNNING"
+    assert site.times() == {forgotten: 1, "other": 1}
+    site.danlu("stop", forgotten)
+    assert site.cluster.state(other) == "RUNNING", "what has the number now is left alone"
+
+
+def waiting_numbers(site: Site, job: str) -> list[str]:
+    lines = site.cluster.ask("squeue", "--noheader", "--states=PENDING", "--format=%i %k").splitlines()
+    return [line.split()[0] for line in lines if f":{job}.1" in line]
+
+
+def test_a_job_whose_node_is_lost_begins_again_elsewhere_and_counts_it(site: Site) -> None:
+    then = f"echo begins $DANLU_ATTEMPT on $DANLU_NODE; {site.waits_for('ends')}; echo ends"
+    job = site.submit_traced("--gpus", "1", then=then, code=3)
+    first = site.until(job, "RUNNING")["node"]
+    follows = site.begin("logs", "-f", job)
+    eventually(lambda: b"begins" in site.danlu("logs", job).out, "it has begun")
+    site.until_saved()
+    site.cluster.cut_power(first)  # what runs there is gone too
+    again = eventually(lambda: (found := site.show(job))["attempt"] == 2 and found, "Slurm gives it up", within=90)
+    assert again["state"] in ("PENDING", "RUNNING")
+    second = site.until(job, "RUNNING", within=90)["node"]
+    assert second != first
+    eventually(lambda: site.times()[job] == 2, "it has begun again")
+    site.open("ends")
+    ended = site.ended(job)
+    assert (ended["state"], ended["exit_code"], ended["attempt"]) == ("FAILED", 3, 2)
+    told = f"begins 1 on {first}\nbegins 2 on {second}\nends\n".encode()
+    assert site.danlu("logs", job).out == told
+    assert follows.communicate(timeout=60)[0] == told
+    (before,) = site.show(job)["runs"]
+    assert (before["state"], before["node"]) == ("LOST", first)
+    assert "node was lost" in before["reason"]["text"]
+    assert site.times() == {job: 2}
+    closed = [node["name"] for node in site.danlu("nodes", "--json").json()["items"] if not node["accepts_jobs"]]
+    assert closed == [first]

@@ -270,8 +270,9 @@ class SlurmEngine:
                     await self._look.learn()
                 await self._look.look({run_id: record.uid for run_id, record in self._runs.records.items()})
             except EngineDown as error:
-                if not self._down:
-                    self._down, self._down_since = error.text, datetime.now(UTC)
+                if self._down != error.text:
+                    self._down_since = self._down_since if self._down else datetime.now(UTC)
+                    self._down = error.text
                     log.warning("%s", error.text)
                     self._on_change()
                 raise

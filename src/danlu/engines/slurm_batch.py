@@ -179,6 +179,7 @@ __danlu_mode=$1 __danlu_term=${TERM:-}; shift
 . "$__danlu_folder/env"
 [ "$__danlu_mode" = enter ] && export TERM="$__danlu_term"
 export DANLU_NODE="${SLURMD_NODENAME:-${HOSTNAME:-}}" SLURM_SUBMIT_DIR="$__danlu_workdir"
+[ -n "${DANLU_ATTEMPT:-}" ] && export DANLU_ATTEMPT=$((DANLU_ATTEMPT + ${SLURM_RESTART_COUNT:-0}))
 [ -n "${CUDA_VISIBLE_DEVICES+set}" ] || export CUDA_VISIBLE_DEVICES= # no cards were given: it sees none
 if [ "$__danlu_mode" = start ] && [ "$__danlu_nodes" -gt 1 ]; then
   export MASTER_ADDR="$DANLU_MASTER_ADDR" MASTER_PORT="$DANLU_MASTER_PORT"

@@ -59,9 +59,13 @@ class Commands:
         self.conf = conf or os.environ.get("SLURM_CONF", "")
         # Threads and not the loop's own processes: those cannot change their user on every loop.
         self._threads = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="slurm")
+        self._questions: set[subprocess.Popen[bytes]] = set()
 
     def close(self) -> None:
         self._threads.shutdown(wait=False, cancel_futures=True)
+        # Nobody waits for an answer any more, and without a controller they would try for long.
+        for process in list(self._questions):
+            process.kill()
 
     def find(self, command: str) -> str:
         return shutil.which(command, path=self.path) or command
@@ -116,7 +120,9 @@ class Commands:
         words = (self.find(argv[0]), *argv[1:])
         loop = asyncio.get_running_loop()
         try:
-            return await loop.run_in_executor(self._threads, _run, words, env, person, stdin, patience_s)
+            if person is None:
+                return await loop.run_in_executor(self._threads, self._ask, words, env, patience_s)
+            return await loop.run_in_executor(self._threads, _run_as, person, words, env, stdin, patience_s)
         except subprocess.TimeoutExpired:
             raise EngineDown(f"Slurm does not answer: {argv[0]} took more than {patience_s:.0f} seconds") from None
         except FileNotFoundError:
@@ -126,19 +132,27 @@ class Commands:
         except RuntimeError:  # the threads are gone
             raise EngineDown("the Slurm engine is closed") from None
 
+    def _ask(self, argv: tuple[str, ...], env: dict[str, str], patience_s: float) -> Answer:
+        nothing, pipe = subprocess.DEVNULL, subprocess.PIPE
+        # Not a pipe: a command with much to say would wait for its reader again and again.
+        with (
+            open(os.memfd_create("answer"), "r+b") as file,
+            subprocess.Popen(argv, env=env, cwd="/", stdin=nothing, stdout=file, stderr=pipe) as process,
+        ):
+            self._questions.add(process)
+            try:
+                _, said = process.communicate(timeout=patience_s)
+            finally:
+                process.kill()  # nothing, if it is over
+                self._questions.discard(process)
+            file.seek(0)
+            return Answer(process.returncode, _text(file.read()), _text(said))
 
-def _run(argv: tuple[str, ...], env: dict[str, str], person: Person | None, stdin: str, patience_s: float) -> Answer:
+
+def _run_as(person: Person, argv: tuple[str, ...], env: dict[str, str], stdin: str, patience_s: float) -> Answer:
     given = stdin.encode("utf-8", "surrogateescape")
-    if person is not None:
-        code, out, said = run_child(argv, env, given, patience_s, become(person))
-        return Answer(code, _text(out), _text(said))
-    # Not a pipe: a command with much to say would wait for its reader again and again.
-    with open(os.memfd_create("answer"), "r+b") as file:
-        ended = subprocess.run(
-            argv, env=env, input=given, stdout=file, stderr=subprocess.PIPE, timeout=patience_s, cwd="/", check=False
-        )
-        file.seek(0)
-        return Answer(ended.returncode, _text(file.read()), _text(ended.stderr))
+    code, out, said = run_child(argv, env, given, patience_s, become(person))
+    return Answer(code, _text(out), _text(said))
 
 
 def may_become(person: Person) -> bool:
