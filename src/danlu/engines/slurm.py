@@ -204,7 +204,10 @@ class SlurmEngine:
         seen, line = self._runs.seen.get(run_id), self._runs.line_of(run_id)
         if seen is None or line is None or seen.state is not RunState.RUNNING or not self._is_ours(handle):
             raise Refused("no process can be started inside: this run is not running", code="not_running")
-        person = Person.named(pwd.getpwuid(line.uid).pw_name)
+        try:
+            person = Person.named(pwd.getpwuid(line.uid).pw_name)
+        except KeyError:
+            raise Refused("this machine no longer knows the user of this run", code="no_unix_user") from None
         options = ["--pty"] if tty else ["--unbuffered"]
         where = f"--nodelist={seen.seats[0].node}" if seen.seats else "--relative=0"
         words = ["srun", f"--jobid={line.number}", "--overlap", "--nodes=1", "--ntasks=1", where]

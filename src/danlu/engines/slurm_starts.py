@@ -25,8 +25,8 @@ from danlu.errors import EngineDown
 log = logging.getLogger(__name__)
 
 SUBMITS_AT_ONCE = 4
-# Trouble of the shared folder that is not of this run: it waits.
-_PASSES = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ESTALE, errno.EROFS, errno.ETIMEDOUT, errno.ENOTCONN})
+# Trouble of the shared folder, and not of this person (as a full quota is): the run waits.
+_PASSES = frozenset({errno.ENOSPC, errno.EIO, errno.ESTALE, errno.EROFS, errno.ETIMEDOUT, errno.ENOTCONN})
 OF_ONE_PERSON = 2  # their `sbatch` is theirs: who makes it hang holds up themselves
 
 
