@@ -1,12 +1,15 @@
 """Bad days of a real Slurm: nothing is concluded in the dark, nothing accepted is lost, nothing runs twice."""
 
+import subprocess
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from tests.e2e.installation import eventually
 from tests.e2e.slurm_site import Site, cluster_of, site_on
 from tests.e2e.terminal import Terminal
+from tests.e2e.test_full_or_locked import fill
 from tests.slurm.layout import IMPATIENT, Layout
 from tests.slurm.releases import NEWER, OLDER
 
@@ -188,3 +191,32 @@ def test_a_job_whose_node_is_lost_begins_again_elsewhere_and_counts_it(site: Sit
     assert site.times() == {job: 2}
     closed = [node["name"] for node in site.danlu("nodes", "--json").json()["items"] if not node["accepts_jobs"]]
     assert closed == [first]
+
+
+@pytest.fixture
+def small(own_home: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A shared folder on a disk of 4 MB. Processes of a cluster see what was mounted before it came up."""
+    tmp_path.chmod(0o755)
+    words = ["mount", "-t", "tmpfs", "-o", "size=4m,mode=755", "danlu-test"]
+    subprocess.run([*words, tmp_path], check=True)
+    monkeypatch.setenv("DANLU_ENGINE_SHARED_DIR", str(tmp_path))
+    yield tmp_path
+    subprocess.run(["umount", "-l", tmp_path], check=True)
+
+
+def test_a_full_shared_folder_is_said_and_nothing_is_lost(small: Path, site: Site) -> None:
+    goes_on, ends = (site.submit_traced(then=site.waits_for(door), code=6) for door in ("goes_on", "ends"))
+    for job in (goes_on, ends):
+        site.until(job, "RUNNING")
+    ballast = fill(small)
+    late = site.submit_traced(code=4)
+    eventually(lambda: "No space left" in site.danlu("why", late).text, "it says why it does not start")
+    assert site.state(goes_on) == "RUNNING"
+    site.open("ends")  # it cannot write down how it ended
+    eventually(lambda: not site.marked(f"DANLU_RUN_ID={ends}.1"), "it has ended")
+    ballast.unlink()
+    assert site.ended(late)["exit_code"] == 4
+    assert site.ended(ends)["exit_code"] == 6
+    site.open("goes_on")
+    assert site.ended(goes_on)["exit_code"] == 6
+    assert site.times() == {goes_on: 1, ends: 1, late: 1}

@@ -76,6 +76,9 @@ def test_what_is_gone_without_a_word() -> None:
     assert verdict(number=7, is_settled=True, stop_asked=True).ending is Ending.STOPPED
     past = PastJob(7, "FAILED", 3, NOW, NOW, "root", "train")
     assert verdict(number=7, is_settled=True, begun=BEGUN, past=past).exit_code == 3
+    assert verdict(number=7, is_settled=True, past=past).state is RunState.UNKNOWN, "it is another's: ours never began"
+    mute = verdict(lines=[state("FAILED")], begun=BEGUN, is_settled=True, exit_code=3)
+    assert (mute.ending, mute.exit_code) == (Ending.EXITED, 3)
 
 
 def test_a_node_that_cannot_start_it() -> None:

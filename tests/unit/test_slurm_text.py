@@ -147,6 +147,14 @@ def test_accounting_is_read() -> None:
     assert (second.state, second.exit_code, second.started_at, second.name) == ("CANCELLED", 143, None, "a|b")
 
 
+@both_versions
+def test_exit_codes_are_read_from_the_jobs_themselves(version: str) -> None:
+    codes = text.parse_exit_codes((GOLDEN / f"scontrol-jobs-lines-{version}.txt").read_text())
+    assert {codes[number] for number in (2, 3, 4)} == {0, 7, 137}
+    liar = "JobId=9 JobName=a ExitCode=0:0 b UserId=li(7) ExitCode=3:0 DerivedExitCode=0:0\n"
+    assert text.parse_exit_codes(liar) == {}
+
+
 def test_a_node_may_have_cards_of_several_models() -> None:
     line = "NodeName=n1 CPUTot=8 RealMemory=64000 Gres=gpu:RTX_3090:2,gpu:A100:1,shard:96 State=IDLE Partitions=gpu"
     (facts,) = text.parse_nodes(line)

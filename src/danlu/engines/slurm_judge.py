@@ -15,6 +15,7 @@ UNKNOWN = Observation(RunState.UNKNOWN)
 TAKEN = Observation(RunState.PENDING, reason=Reason("slurm_new", "Slurm has taken it and not looked at it yet"))
 NO_WORD = Reason("lost", "it is no longer in Slurm, and left no word how it ended")
 _SIGNALS = 128
+_RAN = frozenset({"COMPLETED", "FAILED", "OUT_OF_MEMORY", "TIMEOUT"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +26,7 @@ class Evidence:
     begun: Begun | None = None
     ended: Ended | None = None
     past: PastJob | None = None  # from accounting, if Slurm lists it no more
+    exit_code: int | None = None  # with which Slurm saw it end, if it could not say so itself
     number: int | None = None  # what Slurm answered to its submit
     cpus: int = 1
     memory_mib: int = 0
@@ -46,11 +48,12 @@ def judge(evidence: Evidence, seats: Mapping[int, tuple[Seat, ...]]) -> Observat
     if line is not None and not line.is_over:
         return _alive(line, evidence, seats)
     if line is not None:
-        return _over(line.state, line.reason, line.starts_at, line.ends_at, evidence)
+        return _over(line.state, line.reason, line.starts_at, line.ends_at, evidence, evidence.exit_code)
     if not evidence.is_settled:
         return None
-    if evidence.past is not None:
-        past = evidence.past
+    past = evidence.past
+    # What has run and was not begun by ours is another's, who got the number after Slurm forgot ours.
+    if past is not None and (evidence.begun or past.state not in _RAN):
         return _over(past.state, "", past.started_at, past.ended_at, evidence, past.exit_code)
     if evidence.begun:
         return _end(Ending.LOST, None, NO_WORD, evidence, evidence.begun.started_at, None)

@@ -22,6 +22,7 @@ from danlu.engines.slurm_text import (
     QueueReader,
     parse_accounting,
     parse_config,
+    parse_exit_codes,
     parse_hostlist,
     parse_job_seats,
     parse_nodes,
@@ -167,6 +168,16 @@ class Look:
         except EngineDown:  # it may just have ended
             return {}
         return parse_job_seats(said)
+
+    async def exit_codes(self, numbers: Collection[int]) -> dict[int, int]:
+        """Of these jobs, if they are still listed, and maybe of others: one question."""
+        if not numbers:
+            return {}
+        only = map(str, numbers) if len(numbers) == 1 else ()
+        try:
+            return parse_exit_codes(await self.commands.ask("scontrol", "-o", "show", "job", *only))
+        except EngineDown:  # Slurm has let it go meanwhile
+            return {}
 
     async def remembered(self, numbers: Collection[int]) -> dict[int, PastJob]:
         """What accounting knows of jobs that the controller has let go; nothing where it is off or away."""

@@ -3,13 +3,14 @@
 import asyncio
 import time
 from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
 from danlu.domain.job import Reason
 from danlu.engines.base import Ending, Observation, RunState
 from danlu.engines.slurm_folders import Folders, Record
-from danlu.engines.slurm_judge import TAKEN, Evidence, choose, extras, judge
+from danlu.engines.slurm_judge import TAKEN, UNKNOWN, Evidence, choose, extras, judge
 from danlu.engines.slurm_look import Look
 from danlu.engines.slurm_script import Begun, Ended
 from danlu.engines.slurm_text import OVER, PastJob, QueueLine
@@ -28,9 +29,11 @@ class Runs:
         self._begun: dict[str, Begun] = {}
         self._ended: dict[str, Ended] = {}
         self._past: dict[str, PastJob] = {}
+        self._exit_codes: dict[str, int] = {}
         self._odd_since: dict[str, tuple[float, int]] = {}  # Slurm and the run do not say the same: since when, looks
         self._submitted_at: dict[str, float] = {}  # looks that began before know nothing of it
         self._submitting: set[str] = set()
+        self.held_up: dict[str, Reason] = {}  # why a submit came to nothing, as far as is known
         self._blind: set[str] = set()  # nobody looked for so long that Slurm may have forgotten their ends
         self._waiting: dict[str, QueueLine] = {}  # what Slurm said when they were last found to wait in its queue
         self._glanced = 0
@@ -69,6 +72,7 @@ class Runs:
 
     def taken(self, record: Record) -> None:
         self.seen.setdefault(record.run_id, TAKEN)
+        self.held_up.pop(record.run_id, None)
 
     async def end(self, record: Record, seen: Observation) -> None:
         """Written down first: what was told once is told again the same."""
@@ -77,7 +81,9 @@ class Runs:
         record.end = _written(seen)
         await asyncio.to_thread(self._folders.write, record)
         self.seen[record.run_id] = seen
-        for memory in (self._begun, self._ended, self._past, self._odd_since, self._submitted_at):
+        for memory in (
+            self._begun, self._ended, self._past, self._exit_codes, self._odd_since, self._submitted_at, self.held_up,
+        ):  # fmt: skip
             memory.pop(record.run_id, None)
 
     async def forget(self, run_ids: Collection[str]) -> None:
@@ -117,6 +123,7 @@ class Runs:
         ]
         await self._read([record for record in active if self._may_have_written(record)])
         await self._ask_accounting(active)
+        await self._ask_exit_codes(active)
         changed = await self._judge_all(active)
         self._blind.difference_update(self._look.ours)
         return changed
@@ -164,6 +171,23 @@ class Runs:
             if number in gone and past.state in OVER:
                 self._past[gone[number]] = past
 
+    async def _ask_exit_codes(self, active: Sequence[Record]) -> None:
+        """Of those that Slurm saw end and that left no word: a full folder takes none."""
+        mute = [
+            record
+            for record in active
+            if record.run_id in self._begun
+            and record.run_id not in self._ended
+            and record.run_id not in self._exit_codes
+            and (line := choose(self._evidence(record))) is not None
+            and line.is_over
+            and self._is_settled(record.run_id)
+        ]
+        numbers = {self._begun[record.run_id].number: record.run_id for record in mute}
+        for number, code in (await self._look.exit_codes(numbers)).items():
+            if number in numbers:
+                self._exit_codes[numbers[number]] = code
+
     def _is_settled(self, run_id: str) -> bool:
         since, looks = self._odd_since.get(run_id, (time.monotonic(), 0))
         return looks >= 2 and time.monotonic() - since >= SETTLES_AFTER_S
@@ -175,6 +199,7 @@ class Runs:
             begun=self._begun.get(run_id),
             ended=self._ended.get(run_id),
             past=self._past.get(run_id),
+            exit_code=self._exit_codes.get(run_id),
             number=record.number,
             cpus=record.cpus,
             memory_mib=record.memory_mib,
@@ -190,6 +215,8 @@ class Runs:
             if record.end is not None:
                 continue
             seen = judge(self._evidence(record), self._look.seats)
+            if seen is UNKNOWN and record.run_id in self.held_up:
+                seen = replace(UNKNOWN, reason=self.held_up[record.run_id])
             if seen is None:
                 since, looks = self._odd_since.get(record.run_id, (time.monotonic(), 0))
                 self._odd_since[record.run_id] = since, looks + 1

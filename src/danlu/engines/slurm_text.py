@@ -299,6 +299,18 @@ def parse_accounting(text: str) -> list[PastJob]:
     return found
 
 
+def parse_exit_codes(text: str) -> dict[int, int]:
+    """By number, from `scontrol -o show job`; 128+N after signal N."""
+    found = {}
+    for line in text.splitlines():
+        number = re.match(r"JobId=(\d+) ", line)
+        codes = re.findall(r" ExitCode=\d+:\d+ ", line)
+        # Whoever has such words in a name of theirs is not believed.
+        if number and len(codes) == 1 and (code := re.search(r"(\d+):(\d+)", codes[0])):
+            found[int(number[1])] = _exit_code(code)
+    return found
+
+
 def parse_associations(text: str) -> frozenset[Association]:
     """`sacctmgr -nP show assoc format=ASSOCIATION_FORMAT`; accounts themselves are left out."""
     rows = (line.split("|") for line in text.splitlines())

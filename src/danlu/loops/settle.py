@@ -54,6 +54,8 @@ def settle(job: Job, seen: Observation, *, now: datetime) -> tuple[Job, PastRun 
     if seen.state is RunState.UNKNOWN:
         if job.state in (JobState.STARTING, JobState.PENDING):
             if not job.stop_requested_at:
+                if seen.reason and seen.reason != job.reason:
+                    return job.changed(reason=seen.reason), None
                 return job, None  # it is still to be started, or again: a cluster may forget what waits in its queue
             why = Reason("stopped", "stopped before it started")
             return _ended(job, JobState.CANCELLED, why, None, now)
