@@ -119,7 +119,7 @@ SERVER = (
     Command(
         "doctor", "doctor:doctor", "server", "look first: what a machine or cluster lacks, and what it costs",
         (
-            Option("--config", metavar="FILE", help="settings in TOML; without: Slurm if it is here, else this machine"),
+            Option("--config", metavar="FILE", help="settings in TOML; without it: Slurm, if any, or this machine"),
             Option("--deep", help="Slurm: also run a small job on each node, and look from there"),
             JSON,
         ),
