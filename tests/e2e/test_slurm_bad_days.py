@@ -220,3 +220,36 @@ def test_a_full_shared_folder_is_said_and_nothing_is_lost(small: Path, site: Sit
     site.open("goes_on")
     assert site.ended(goes_on)["exit_code"] == 6
     assert site.times() == {goes_on: 1, ends: 1, late: 1}
+
+
+@pytest.fixture(params=[False, True], ids=["no books", "books"])
+def forgetful(own_home: object, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
+    """A controller that lists what is over for two seconds only."""
+    layout = Layout(nodes=1, cards=0, cpus=4, accounting=request.param, settings={"MinJobAge": "2"})
+    with site_on(cluster_of(OLDER, layout), monkeypatch) as made:
+        yield made
+
+
+def test_what_slurm_forgot_before_anybody_saw_it_is_known_all_the_same(forgetful: Site) -> None:
+    site, has_books = forgetful, forgetful.cluster.layout.accounting
+    ends, ended = site.submit_traced("--cpus", "3", then=site.waits_for("ends"), code=5), site.submit_traced(code=3)
+    site.until(ends, "RUNNING")
+    assert site.ended(ended)["exit_code"] == 3
+    never = site.submit_traced("--cpus", "4")
+    site.until(never, "PENDING")
+    site.kill_server()
+    site.cluster.ask("scancel", "--state=PENDING", "--user=root")
+    site.open("ends")
+    listed = ("squeue", "--noheader", "--states=all", "--format=%i")
+    eventually(lambda: not site.cluster.ask(*listed), "Slurm lists none of them any more")
+
+    site.danlu("up", "--detach")
+    assert site.ended(ends)["exit_code"] == 5
+    gone = site.ended(never)
+    if has_books:
+        assert (gone["state"], gone["reason"]["text"]) == ("CANCELLED", "stopped with Slurm's own command")
+    else:
+        assert (gone["state"], gone["exit_code"]) == ("LOST", None)
+        assert "left no word" in gone["reason"]["text"]
+    assert site.times() == {ends: 1, ended: 1}
+    assert site.danlu("run", "--", "echo", "goes on").out == b"goes on\n"

@@ -267,7 +267,6 @@ class SlurmEngine:
     async def look(self) -> None:
         """Ask Slurm now, and not when it is due."""
         async with self._looking:
-            await asyncio.to_thread(self._folders.beat)
             try:
                 if not self._look.config:
                     await self._look.learn()
@@ -284,6 +283,7 @@ class SlurmEngine:
             if await self._runs.settle() or was_down:
                 self._calm = 0
                 is_news = True
+            await asyncio.to_thread(self._folders.beat)
             if is_news:
                 self._on_change()
             await self._cancel_extras()

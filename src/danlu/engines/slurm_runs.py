@@ -34,19 +34,17 @@ class Runs:
         self._submitted_at: dict[str, float] = {}  # looks that began before know nothing of it
         self._submitting: set[str] = set()
         self.held_up: dict[str, Reason] = {}  # why a submit came to nothing, as far as is known
+        self._looked_at: float | None = None
         self._blind: set[str] = set()  # nobody looked for so long that Slurm may have forgotten their ends
         self._waiting: dict[str, QueueLine] = {}  # what Slurm said when they were last found to wait in its queue
         self._glanced = 0
 
     def load(self, records: Sequence[Record]) -> None:
-        last = self._folders.last_beat()
-        was_blind = last is None or time.time() - last > 0.8 * self._look.min_job_age_s
+        self._looked_at = self._folders.last_beat()
         for record in records:
             self.records[record.run_id] = record
             if record.end:
                 self.seen[record.run_id] = _observation(record.end)
-            elif was_blind:
-                self._blind.add(record.run_id)
 
     def is_known(self, run_id: str) -> bool:
         """There is nothing to start: it is here, was here, or may still turn out to be."""
@@ -113,6 +111,10 @@ class Runs:
 
     async def settle(self) -> bool:
         """After a look. True if something is new."""
+        now = time.time()
+        if self._looked_at is None or now - self._looked_at > 0.8 * self._look.min_job_age_s:
+            self._blind.update(run_id for run_id, record in self.records.items() if record.end is None)
+        self._looked_at = now
         ours, waiting = self._look.ours, self._waiting
         active = [
             record
