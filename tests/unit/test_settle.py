@@ -200,3 +200,12 @@ def test_a_new_beginning_that_was_missed_is_still_counted() -> None:
     assert (job.state, job.attempt, job.started_at, job.reason.text) == (JobState.RUNNING, 2, later, "running on other")
     assert [one.attempt for one in found.past] == [1]
     assert len(found.charges) == 1
+
+
+@pytest.mark.parametrize("ending", [Ending.STOPPED, Ending.LOST])
+def test_what_ends_in_the_engines_queue_never_started(ending: Ending) -> None:
+    waits = replace(running(state=JobState.PENDING), seats=())
+    seen = {Handle("h"): Observation(RunState.ENDED, ended_at=NOW + timedelta(seconds=5), ending=ending)}
+    found = settle_all([waits], seen, now=NOW + timedelta(minutes=1), shards_per_gpu=64)
+    assert [(one.started_at, one.ended_at) for one in found.jobs] == [(None, NOW + timedelta(seconds=5))]
+    assert found.charges == []

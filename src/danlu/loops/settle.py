@@ -11,6 +11,8 @@ from danlu.engines.base import Ending, Handle, Observation, RunState
 from danlu.store.base import PastRun
 
 _RETRIED = frozenset({JobState.FAILED, JobState.LOST})
+# So may end what never began: it was stopped, or forgotten, in the queue of its engine.
+_UNBEGUN = frozenset({Ending.STOPPED, Ending.LOST})
 # The reason of a run that was asked to make room for the owner of what it borrowed.
 GIVING_BACK = "giving_back"
 
@@ -103,7 +105,7 @@ def _over(job: Job, seen: Observation, now: datetime) -> tuple[Job, PastRun | No
     state, why = _end(job, seen)
     begun = job.started_at
     if seen.ending is not Ending.NOT_STARTED and begun is None:
-        begun = seen.started_at or now
+        begun = seen.started_at or (None if seen.ending in _UNBEGUN else now)
     # Not a new version: it is written together with the end.
     job = replace(job, started_at=begun, notes=seen.notes, seats=seen.seats or job.seats)
     return _ended(job, state, why, seen.exit_code, seen.ended_at or now)
