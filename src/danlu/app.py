@@ -28,7 +28,7 @@ from danlu.actions.signon_flow import Signon
 from danlu.api.desk import Desk
 from danlu.api.peers import make_server
 from danlu.api.server import make_app
-from danlu.cluster import nodes_of, queues_of, queues_with
+from danlu.cluster import nodes_of, queues_of, queues_with, written_queues
 from danlu.config import Settings
 from danlu.domain.quota import parse_quota
 from danlu.domain.resources import Node
@@ -197,7 +197,8 @@ def _engine(settings: Settings, place: boot.Place) -> tuple[Engine, Inventory]:
             conf=settings.engine.slurm_conf,
             makes_accounts=settings.engine.slurm_accounts == "make",
         )
-        return engine, Inventory(shards_per_gpu=settings.engine.shards_per_gpu, is_known=False)
+        queues = written_queues(settings.queues)
+        return engine, Inventory((), queues, shards_per_gpu=settings.engine.shards_per_gpu, is_known=False)
     nodes = _nodes(settings, place)
     local = LocalEngine(place.state_dir, places.keeper_socket(place.state_dir), lambda: nodes)
     return local, Inventory(nodes, queues_of(settings.queues, nodes), shards_per_gpu=settings.engine.shards_per_gpu)

@@ -82,6 +82,11 @@ def queues_of(described: Sequence[QueueSettings], nodes: Sequence[Node]) -> dict
     return queues
 
 
+def written_queues(described: Sequence[QueueSettings]) -> dict[str, Queue]:
+    """The rules that a file adds to queues of a cluster: all that is known of them before that was heard of."""
+    return queues_of([replace(one, nodes=(), models=()) for one in described], ())
+
+
 def queues_with(described: Sequence[QueueSettings], there: Sequence[Queue]) -> dict[str, Queue]:
     """The queues that a cluster has by itself, each with the rules that a file adds to it. A queue of the file that
     the cluster does not have cannot be used, and so is none."""

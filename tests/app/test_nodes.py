@@ -1,5 +1,6 @@
 """Jobs on several nodes through the REST door: who takes them, how they count, how they are shown."""
 
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from danlu.domain.queue import Queue
 from danlu.domain.resources import MEETING_PORTS, Seat
 from danlu.engines.base import Launch
 from danlu.engines.fake import FakeCluster
-from danlu.errors import Refused, TooBig
+from danlu.errors import Forbidden, Invalid, Refused, TooBig
 from tests.app.rig import Rig, on_rig
 from tests.app.shares import come, move_in
 from tests.builders import node
@@ -113,3 +114,30 @@ def test_a_queues_limit_is_that_of_all_its_nodes(asked: dict[str, Any], instead:
     with pytest.raises(Refused) as refused:
         accept(Rules(inventory, runs_on_many=True), Actor("li"), Wish(("true",), **asked))
     assert (refused.value.code, refused.value.hint) == ("queue_limit", instead)
+
+
+def unseen(*written: Queue) -> Rules:
+    """A cluster that was not heard of since the server started; of some queues it is written what they allow."""
+    queues = {queue.name: queue for queue in written}
+    return Rules(Inventory((), queues, is_known=False), runs_on_many=True)
+
+
+def test_rules_of_queues_hold_before_the_cluster_was_heard_of() -> None:
+    short = Queue("short", max_gpus=1, max_time=timedelta(hours=1), default_time=timedelta(minutes=10))
+    rules = unseen(Queue("boss", users=frozenset({"wang"})), short)
+    with pytest.raises(Forbidden, match="boss"):
+        accept(rules, Actor("li"), Wish(("true",), queue="boss"))
+    assert accept(rules, Actor("wang"), Wish(("true",), queue="boss"))[0].queue == "boss"
+    with pytest.raises(Refused, match="at most 1 GPU"):
+        accept(rules, Actor("li"), Wish(("true",), queue="short", gpus=2))
+    assert accept(rules, Actor("li"), Wish(("true",), queue="short"))[0].time_limit == timedelta(minutes=10)
+    assert accept(rules, Actor("li"), Wish(("true",), queue="not-written"))[0].queue == "not-written"
+
+
+def test_who_names_no_queue_of_an_unseen_cluster_gets_round_no_rule() -> None:
+    with pytest.raises(Invalid) as refused:
+        accept(unseen(Queue("boss", users=frozenset({"wang"}))), Actor("li"), Wish(("true",)))
+    assert refused.value.code == "queue_needed"
+    chosen = unseen(Queue("boss", users=frozenset({"wang"})), Queue("all", is_default=True))
+    assert accept(chosen, Actor("li"), Wish(("true",)))[0].queue == "all"
+    assert accept(unseen(), Actor("li"), Wish(("true",)))[0].queue == ""

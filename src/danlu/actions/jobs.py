@@ -12,7 +12,14 @@ from typing import Any
 
 from danlu.actions.audit import of_jobs
 from danlu.actions.inventory import Inventory
-from danlu.actions.queues import check_queue, choose_queue, choose_team, default_time
+from danlu.actions.queues import (
+    check_queue,
+    check_written,
+    choose_queue,
+    choose_team,
+    default_time,
+    written_queue,
+)
 from danlu.actions.refs import resolve, resolve_id
 from danlu.actions.runas import RunAs
 from danlu.actions.wishes import Wish, changed_wish, spec_of, wish_of
@@ -112,8 +119,7 @@ def accept(rules: Rules, actor: Actor, wish: Wish) -> tuple[JobSpec, ArrayAsk | 
         hint = f"leave `--nodes` out: {why}, and several at once take a Slurm cluster"
         raise TooBig(f"a job runs on one node here, this one asks for {nodes}", hint)
     if not rules.inventory.is_known:
-        wish = replace(wish, team=choose_team(actor, wish.team, None))
-        return spec_of(wish, default_time=rules.default_time, default_priority=DEFAULT_PRIORITY)
+        return _accept_unseen(rules, actor, wish)
     queue = choose_queue(rules.queues, actor, wish.queue)
     team = choose_team(actor, wish.team, queue)
     if queue is not None or team:
@@ -128,6 +134,17 @@ def accept(rules: Rules, actor: Actor, wish: Wish) -> tuple[JobSpec, ArrayAsk | 
         check_queue(rules.queues, queue, rules.nodes, actor, spec, lambda other: spec_in(other)[0])
     elif (never := fits_ever(rules.nodes, spec.ask)) is not None:
         raise TooBig(never.text, "see what there is: `danlu nodes`")
+    return spec, array
+
+
+def _accept_unseen(rules: Rules, actor: Actor, wish: Wish) -> tuple[JobSpec, ArrayAsk | None]:
+    """Before the cluster was first heard of: by what is written down of the queue. Whether there is such a queue, and
+    anything in it that could run the job, turns out later."""
+    queue = written_queue(rules.queues, actor, wish.queue)
+    wish = replace(wish, queue=queue.name if queue else wish.queue, team=choose_team(actor, wish.team, queue))
+    time_limit, priority = _defaults(rules, queue)
+    spec, array = spec_of(wish, default_time=time_limit, default_priority=priority)
+    check_written(rules.queues, queue, actor, spec)
     return spec, array
 
 

@@ -131,6 +131,23 @@ def check_queue(
     raise Refused(first.text, hint or "`danlu queues` shows what each gives", code="queue_limit")
 
 
+def written_queue(written: Queues, actor: Actor, name: str) -> Queue | None:
+    """Where only the rules of queues are known, and not which ones there are: the rules that hold for a job. None: of
+    its queue nothing is written."""
+    found = next((one for one in written.values() if (one.name == name if name else one.is_default)), None)
+    return choose_queue(written, actor, found.name) if found else None
+
+
+def check_written(written: Queues, queue: Queue | None, actor: Actor, spec: JobSpec) -> None:
+    """Refuse what the rules of its queue do not allow; and who names none, if it might be one that would refuse it."""
+    if queue is not None:
+        for limit in limits_over(queue, spec):
+            raise Refused(limit.text, limit.instead or "`danlu queues` shows what each gives", code="queue_limit")
+    elif not spec.queue and any(closed_to(one, actor) or any(limits_over(one, spec)) for one in written.values()):
+        text = "which queue is it for? The cluster was not heard of yet, and not every queue would take this"
+        raise Invalid(text, "name one: `--queue NAME`", code="queue_needed")
+
+
 def limits_over(queue: Queue, spec: JobSpec) -> Iterable[Limit]:
     """Each rule of the queue that the job breaks."""
     ask, name = spec.ask, f"queue `{queue.name}`"
