@@ -1,6 +1,7 @@
 """The runs we know: what was written down of them, what Slurm lists of them, what is true of them."""
 
 import asyncio
+import logging
 import time
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
@@ -14,6 +15,8 @@ from danlu.engines.slurm_judge import TAKEN, UNKNOWN, Evidence, choose, extras, 
 from danlu.engines.slurm_look import Look
 from danlu.engines.slurm_script import Begun, Ended
 from danlu.engines.slurm_text import OVER, PastJob, QueueLine
+
+log = logging.getLogger(__name__)
 
 # So long a run's own word may be on its way through a shared folder after Slurm has spoken.
 SETTLES_AFTER_S = 4.0
@@ -38,6 +41,7 @@ class Runs:
         self._blind: set[str] = set()  # nobody looked for so long that Slurm may have forgotten their ends
         self._waiting: dict[str, QueueLine] = {}  # what Slurm said when they were last found to wait in its queue
         self._glanced = 0
+        self._unwritten: set[str] = set()  # their ends find no room on the disk
 
     def load(self, records: Sequence[Record]) -> None:
         self._looked_at = self._folders.last_beat()
@@ -77,7 +81,12 @@ class Runs:
         self.records[record.run_id] = record
         self._submitting.discard(record.run_id)
         record.end = _written(seen)
-        await asyncio.to_thread(self._folders.write, record)
+        try:
+            await asyncio.to_thread(self._folders.write, record)
+        except OSError:
+            record.end = None  # it is found again, and told when there is room for it
+            raise
+        self._unwritten.discard(record.run_id)
         self.seen[record.run_id] = seen
         for memory in (
             self._begun, self._ended, self._past, self._exit_codes, self._odd_since, self._submitted_at, self.held_up,
@@ -232,11 +241,16 @@ class Runs:
                 self._waiting.pop(record.run_id, None)
             if seen == self.seen.get(record.run_id):
                 continue
-            changed = True
             if seen.state is RunState.ENDED:
-                await self.end(record, seen)
-            else:
-                self.seen[record.run_id] = seen
+                try:
+                    await self.end(record, seen)
+                except OSError as error:
+                    if record.run_id not in self._unwritten:
+                        log.warning("the end of %s cannot be written down yet: %s", record.run_id, error.strerror)
+                        self._unwritten.add(record.run_id)
+                    continue
+            self.seen[record.run_id] = seen
+            changed = True
         return changed
 
 

@@ -74,7 +74,7 @@ class Starts:
                 await self._submit(launch)
         except EngineDown as error:
             log.warning("%s waits to be submitted: %s", launch.run_id, error.text)
-            self._runs.held_up[launch.run_id] = Reason(error.code, error.text)
+            self._runs.held_up[launch.run_id] = Reason("engine_down", error.text)
         except Exception:
             log.exception("%s could not be submitted", launch.run_id)
         finally:
