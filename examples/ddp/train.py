@@ -69,6 +69,7 @@ def main() -> None:
             print(f"rank {rank} was asked to stop: the checkpoint is written, bye", flush=True)
             break
     print(f"rank {rank} is done, and its weights sum up to {checksum(net):.6f}", flush=True)
+    dist.barrier()  # nobody hangs up while another one still listens
     dist.destroy_process_group()
 
 
