@@ -1,11 +1,18 @@
 """What several kinds of tests need."""
 
 import os
+import signal
 import sys
 from collections.abc import Generator
 from pathlib import Path
 
 import pytest
+
+
+def pytest_configure() -> None:
+    """Whoever was started in the background of a script is deaf to Ctrl-C, and so would be all that tests start."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(autouse=True)

@@ -160,7 +160,12 @@ class SlurmCluster:
     def cut_power(self, name: str) -> None:
         """Everything on the node is gone at once, jobs too."""
         self.is_harmed = True
-        self._cage.signal(signal.SIGKILL, *self._cage.pids_on(name))
+        stopped: set[int] = set()
+        # Nobody there lives to see another's end, and to tell it.
+        while running := {*self._cage.pids_on(name)} - stopped:
+            self._cage.signal(signal.SIGSTOP, *running)
+            stopped |= running
+        self._cage.signal(signal.SIGKILL, *stopped)
 
     def _node_daemons(self, name: str) -> list[int]:
         program = self.release.program("slurmd")

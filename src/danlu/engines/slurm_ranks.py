@@ -86,7 +86,9 @@ hear() { # what ranks say, and srun
         case $told in *" $rank "*) word=told ;; *) word=alone ;; esac
         printf '%s\n' "$rank $where $code $word" >> "$box/ends"
         kill -USR2 $$ ;;
-      *) printf '%s\n' "$line" >&3; printf %s "$line" > "$box/last" ;;
+      *)
+        printf '%s\n' "$line" >&3; printf %s "$line" > "$box/last"
+        case $line in *"Node failure on "* | *"io error with slurmstepd"*) : > "$box/lost" ;; esac ;;
     esac
   done
 }
@@ -101,6 +103,14 @@ trap heard USR2
 force() { # a step that does not die is Slurm's to end; a node that is lost is Slurm's to notice, unless we end anyway
   [ "$ending" = exited ] || { pause 5000; kill -KILL -- "-$child"; }
 }
+await_slurm() { # it begins the run of a lost node again; to whoever ends before it has noticed, it does not
+  local left
+  left=$(scontrol show config | sed -n 's/^SlurmdTimeout *= *\([0-9]*\).*/\1/p')
+  left=$((2 * ${left:-300} + 30)) is_told=
+  trap 'is_told=1' TERM INT HUP
+  while [ "$left" -gt 0 ] && [ -z "$is_told" ] && [ ! -e "$folder/stop" ]; do pause 1000; left=$((left - 1)); done
+  trap '' TERM INT HUP
+}
 count() { # the code of the run is that of the rank that failed first
   local rank where one how seen=0 first= first_how=
   wait "$hearer"
@@ -111,9 +121,12 @@ count() { # the code of the run is that of the rank that failed first
     fi
   done < "$box/ends"
   [ -e "$box/failed" ] && cp "$box/failed" "$failed"
-  if [ "$seen" -lt "$nodes" ] && [ "$code" != 0 ]; then
+  if [ "$seen" -lt "$nodes" ] && { [ "$code" != 0 ] || [ -e "$box/lost" ]; }; then
     # A node is lost, or srun was never let in. Slurm knows which.
-    if [ -s "$box/began" ]; then slurm=1; elif [ "$ending" = exited ] && [ -z "$slurm" ]; then
+    if [ -s "$box/began" ]; then
+      slurm=1
+      [ -e "$box/lost" ] && [ "$ending" = exited ] && await_slurm
+    elif [ "$ending" = exited ] && [ -z "$slurm" ]; then
       finish not_started '' "srun could not start it: $(cat "$box/last")"
     fi
     code=${first:-$code}
