@@ -1,6 +1,7 @@
 """What is known of runs on Slurm, kept in real folders. There is no Slurm here: what it lists is said by the tests."""
 
 import asyncio
+import time
 from pathlib import Path
 
 from danlu.engines.base import Observation, RunState
@@ -8,17 +9,53 @@ from danlu.engines.slurm_commands import Commands
 from danlu.engines.slurm_folders import Folders, Record
 from danlu.engines.slurm_look import Look
 from danlu.engines.slurm_runs import Runs
+from danlu.engines.slurm_text import QueueLine
+
+
+def begun(tmp_path: Path) -> tuple[Runs, Look]:
+    """A run that has begun as job 7."""
+    folders, look = Folders(str(tmp_path)), Look(Commands())
+    folders.open()
+    runs = Runs(folders, look)
+    runs.load([Record("a.1", uid=0, at=0.0, tokens=["t"], number=7)])
+    (tmp_path / "runs" / "a.1").mkdir()
+    write_beginning(tmp_path, restart=0)
+    return runs, look
+
+
+def write_beginning(tmp_path: Path, *, restart: int) -> None:
+    text = f"token=t\nrestart={restart}\njob=7\nnode=n1\nstarted=1000\n"
+    (tmp_path / "runs" / "a.1" / "began").write_text(text)
+
+
+def look_at(runs: Runs, look: Look, state: str) -> Observation:
+    """What is true of it when Slurm lists it so."""
+    nodes = "n1" if state == "RUNNING" else ""
+    line = QueueLine("7", 7, state, 0, "root", "gpu", 1, nodes, 1, 0, "", None, None, None, "BeginTime", "", "")
+    look.ours, look.began_at = {"a.1": [line]}, time.monotonic()
+    asyncio.run(runs.settle())
+    return runs.seen["a.1"]
+
+
+def test_a_run_that_lost_its_node_while_nobody_looked_waits_for_its_second_attempt(tmp_path: Path) -> None:
+    runs, look = begun(tmp_path)
+    seen = look_at(runs, look, "PENDING")
+    assert (seen.state, seen.attempt) == (RunState.PENDING, 2)
+
+
+def test_a_beginning_that_was_written_late_counts_when_the_node_is_lost_again(tmp_path: Path) -> None:
+    runs, look = begun(tmp_path)
+    states = ["RUNNING", "PENDING", "RUNNING"]  # the last one is seen before its word has come through the folder
+    assert [look_at(runs, look, state).attempt for state in states][:2] == [1, 2]
+    write_beginning(tmp_path, restart=1)
+    seen = look_at(runs, look, "PENDING")
+    assert (seen.state, seen.attempt) == (RunState.PENDING, 3)
 
 
 def test_an_end_that_cannot_be_written_down_is_told_later(tmp_path: Path) -> None:
-    folders = Folders(str(tmp_path))
-    folders.open()
-    runs = Runs(folders, Look(Commands()))
-    runs.load([Record("a.1", uid=0, at=0.0, tokens=["t"], number=7)])
-    runs.seen["a.1"] = Observation(RunState.RUNNING)
+    runs, _ = begun(tmp_path)
     run = tmp_path / "runs" / "a.1"
-    run.mkdir()
-    (run / "began").write_text("token=t\nrestart=0\njob=7\nnode=n1\nstarted=1000\n")
+    runs.seen["a.1"] = Observation(RunState.RUNNING)
     (run / "exit").write_text("token=t\nrestart=0\nending=exited\ncode=3\nstarted=1000\nended=2000\nnode=n1\n")
     records = tmp_path / "records"
     records.rmdir()  # the disk does not take it

@@ -144,8 +144,14 @@ class Runs:
         return record.end is None and record.run_id not in self._submitting and is_late
 
     def _may_have_written(self, record: Record) -> bool:
-        lines = self._look.ours.get(record.run_id, ())
-        return not lines or any(not line.is_waiting for line in lines)
+        lines, before = self._look.ours.get(record.run_id, ()), self.seen.get(record.run_id)
+        if not lines or any(not line.is_waiting for line in lines):
+            return True
+        # Who waits has run before if it was seen to; or nobody has looked since this server began.
+        return before is None or before.state is RunState.RUNNING
+
+    def _waits(self, run_id: str) -> bool:
+        return self.seen.get(run_id, TAKEN).state is RunState.PENDING
 
     async def _read(self, records: Sequence[Record]) -> list[Record]:
         """Those that have written an end."""
@@ -155,7 +161,7 @@ class Runs:
                 ended = self._folders.ended(record)
                 lines = self._look.ours.get(record.run_id, ())
                 is_first = record.run_id not in self._begun or not lines or ended is not None
-                is_again = self.seen.get(record.run_id, TAKEN).state is RunState.PENDING
+                is_again = any(line.is_waiting for line in lines) or self._waits(record.run_id)
                 yield record, self._folders.begun(record) if is_first or is_again else None, ended
 
         found = []
