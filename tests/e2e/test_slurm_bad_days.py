@@ -1,5 +1,6 @@
 """Bad days of a real Slurm: nothing is concluded in the dark, nothing accepted is lost, nothing runs twice."""
 
+import re
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -253,3 +254,20 @@ def test_what_slurm_forgot_before_anybody_saw_it_is_known_all_the_same(forgetful
         assert "left no word" in gone["reason"]["text"]
     assert site.times() == {ends: 1, ended: 1}
     assert site.danlu("run", "--", "echo", "goes on").out == b"goes on\n"
+
+
+def test_a_run_that_has_ended_is_not_begun_again_whatever_slurm_does(site: Site) -> None:
+    """As a controller does that was killed and missed the end, and so thinks that its node lost it."""
+    job = site.submit_traced(then=site.waits_for("ends"), code=5)
+    site.until(job, "RUNNING")
+    number = site.cluster.ask("squeue", "--noheader", "--states=RUNNING", "--format=%i")
+    site.kill_server()
+    site.open("ends")
+    site.cluster.wait_for(number, "FAILED")
+    site.cluster.ask("scontrol", "requeue", number)
+    told = ("scontrol", "--oneliner", "show", "job", number)
+    eventually(lambda: re.search(r"JobState=FAILED .* Restarts=1 ", site.cluster.ask(*told)), "Slurm began it again")
+    assert site.times() == {job: 1}
+    site.danlu("up", "--detach")
+    ended = site.ended(job)
+    assert (ended["state"], ended["exit_code"]) == ("FAILED", 5)

@@ -66,10 +66,16 @@ clock; started=$now
 mine="$folder/.begin.$SLURM_JOB_ID.$restart.$node.$$"
 printf '%s\n' "token=$token" "restart=$restart" "job=$SLURM_JOB_ID" "node=$node" "started=$started" > "$mine" \
   || exit "$no_folder"
+is_over() { # a controller that was killed may have missed its end, and begin it again
+  [ -e "$folder/exit" ] && [ "$(fact restart "$folder/exit")" = "$was" ] || return
+  [ "$(fact ending "$folder/exit")" != exited ] && return
+  local code=$(fact code "$folder/exit")
+  [ -z "$(fact slurm "$folder/exit")" ] && [ "${code:-0}" -le 128 ]
+}
 if ! ln "$mine" "$folder/began"; then
   was=$(fact restart "$folder/began")
   if [ "$(fact token "$folder/began")" != "$token" ] || [ "$(fact job "$folder/began")" != "$SLURM_JOB_ID" ] \
-    || [ "$restart" -le "${was:-0}" ]; then
+    || [ "$restart" -le "${was:-0}" ] || is_over; then
     rm -f "$mine"; exit "$already_begun"
   fi
   mv -f "$mine" "$folder/began"

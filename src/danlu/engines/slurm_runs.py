@@ -13,7 +13,7 @@ from danlu.engines.base import Ending, Observation, RunState
 from danlu.engines.slurm_folders import Folders, Record
 from danlu.engines.slurm_judge import TAKEN, UNKNOWN, Evidence, choose, extras, judge
 from danlu.engines.slurm_look import Look
-from danlu.engines.slurm_script import Begun, Ended
+from danlu.engines.slurm_script import ALREADY_BEGUN, NO_FOLDER, Begun, Ended
 from danlu.engines.slurm_text import OVER, PastJob, QueueLine
 
 log = logging.getLogger(__name__)
@@ -202,7 +202,7 @@ class Runs:
         ]
         numbers = {self._begun[record.run_id].number: record.run_id for record in mute}
         for number, code in (await self._look.exit_codes(numbers)).items():
-            if number in numbers:
+            if number in numbers and code not in (ALREADY_BEGUN, NO_FOLDER):  # a second copy of it, which did nothing
                 self._exit_codes[numbers[number]] = code
 
     def _is_settled(self, run_id: str) -> bool:
