@@ -5,6 +5,7 @@ import time
 from pathlib import Path
 
 from danlu.engines.base import Observation, RunState
+from danlu.engines.slurm import SlurmEngine
 from danlu.engines.slurm_commands import Commands
 from danlu.engines.slurm_folders import Folders, Record
 from danlu.engines.slurm_look import Look
@@ -65,3 +66,33 @@ def test_an_end_that_cannot_be_written_down_is_told_later(tmp_path: Path) -> Non
     assert asyncio.run(runs.glance())
     assert (runs.seen["a.1"].state, runs.seen["a.1"].exit_code) == (RunState.ENDED, 3)
     assert (records / "a.1.json").exists()
+
+
+def test_what_is_over_fills_the_controller_too(tmp_path: Path) -> None:
+    commands, shared = tmp_path / "commands", tmp_path / "shared"
+    commands.mkdir()
+    shared.mkdir()
+    (shared / "instance").write_text("abcd\n")
+    # Five of ours that are over and forgotten here, and one of somebody else's that waits.
+    line = "{0}|{0}|{1}|0|root|gpu|1||1|0|N/A|0|0|0|None|{2}|train"
+    lines = [line.format(number, "COMPLETED", f"danlu:abcd:{number}.1") for number in range(1, 6)]
+    lines.append(line.format(6, "PENDING", ""))
+    said = "".join(f'echo "${{mark}}|{one}"\n' for one in lines)
+    programs = {
+        "squeue": f'for last; do :; done; mark="${{last%%|*}}"\n{said}',
+        "scontrol": 'case "$*" in *config*) echo "MaxJobCount = 10";; esac\n',
+    }
+    for name, text in programs.items():
+        (commands / name).write_text(f"#!/bin/sh\n{text}")
+        (commands / name).chmod(0o755)
+
+    async def body() -> int:
+        engine = SlurmEngine(str(shared), commands_path=f"{commands}:/usr/bin:/bin")
+        await engine.open(lambda: None)
+        try:
+            assert len(await engine.others()) == 1
+            return engine.room_for()
+        finally:
+            await engine.close()
+
+    assert asyncio.run(body()) == 2

@@ -124,9 +124,11 @@ class SlurmEngine:
         ]
 
     def room_for(self) -> int:
-        """A controller that is full makes everybody's `sbatch` wait: a part of what it takes is left to others."""
-        ours = sum(record.end is None for record in self._runs.records.values())
-        return max(0, int(self._look.max_job_count * OUR_PART) - ours - len(self._look.others))
+        """A controller that is full makes everybody's `sbatch` wait: a part of what it takes is left to others. What is
+        over fills it too, until it is forgotten there."""
+        listed = self._look.ours
+        coming = sum(record.end is None and run_id not in listed for run_id, record in self._runs.records.items())
+        return max(0, int(self._look.max_job_count * OUR_PART) - self._look.listed - coming)
 
     def handle(self, run_id: RunId) -> Handle:
         check_run_id(run_id)

@@ -42,6 +42,7 @@ class Look:
     instance: str = ""
     began_at: float = 0.0
     took_s: float = 0.0
+    listed: int = 0  # how many jobs it has in its memory, those that are over included
     ours: dict[str, list[QueueLine]] = field(default_factory=dict)
     others: list[QueueLine] = field(default_factory=list)
     strays: list[QueueLine] = field(default_factory=list)  # wait for a run of ours that is over
@@ -79,6 +80,7 @@ class Look:
         said = await self.commands.ask_or_ping("squeue", "-h", "-a", "-t", "all", "-o", f"{mark}|{QUEUE_FORMAT}")
         lines = self._reader.read(said, mark)
         self._sort(lines, owners)
+        self.listed = len(lines)
         if self._buried:
             listed = {line.number for line in lines}
             self._buried = {
