@@ -272,7 +272,8 @@ class SlurmEngine:
             try:
                 if not self._look.config:
                     await self._look.learn()
-                await self._look.look({run_id: record.uid for run_id, record in self._runs.records.items()})
+                owners = {run_id: record.uid for run_id, record in self._runs.records.items()}
+                await self._look.look(owners, self._runs.begun)
             except EngineDown as error:
                 if self._down != error.text:
                     self._down_since = self._down_since if self._down else datetime.now(UTC)

@@ -72,14 +72,15 @@ class Look:
         self.nodes, self.partitions = parse_nodes(nodes), parse_partitions(partitions)
         self.nodes_at = time.monotonic()
 
-    async def look(self, owners: Mapping[str, int]) -> None:
+    async def look(self, owners: Mapping[str, int], begun: Mapping[str, int]) -> None:
         """One question for all: a busy slurmctld drops clients that ask per job. `owners` of our runs are their
-        users' numbers: anyone can write the name of a run into a comment, so only its owner's job is the run."""
+        users' numbers: anyone can write the name of a run into a comment, so only its owner's job is the run. As which
+        jobs they have `begun`: what else of their owner runs under that name is none of ours."""
         began_at = time.monotonic()
         mark = secrets.token_hex(6)
         said = await self.commands.ask_or_ping("squeue", "-h", "-a", "-t", "all", "-o", f"{mark}|{QUEUE_FORMAT}")
         lines = self._reader.read(said, mark)
-        self._sort(lines, owners)
+        self._sort(lines, owners, begun)
         self.listed = len(lines)
         if self._buried:
             listed = {line.number for line in lines}
@@ -95,7 +96,7 @@ class Look:
             self.others_told.past = []
         self.others_told.tell(self.others, self.seats)
 
-    def _sort(self, lines: Sequence[QueueLine], owners: Mapping[str, int]) -> None:
+    def _sort(self, lines: Sequence[QueueLine], owners: Mapping[str, int], begun: Mapping[str, int]) -> None:
         ours: dict[str, list[QueueLine]] = {}
         others: list[QueueLine] = []
         strays: list[QueueLine] = []
@@ -103,7 +104,9 @@ class Look:
             named = parse_comment(line.comment)
             run_id = named[1] if named and named[0] == self.instance else ""
             if run_id and owners.get(run_id) == line.uid:
-                if run_id in ours:
+                if line.state not in SEATLESS and begun.get(run_id, line.number) != line.number:
+                    others.append(line)
+                elif run_id in ours:
                     ours[run_id].append(line)
                 else:
                     ours[run_id] = [line]

@@ -58,6 +58,11 @@ class Runs:
         return seen is None or seen.state is not RunState.UNKNOWN
 
     @property
+    def begun(self) -> dict[str, int]:
+        """As which job of Slurm's those have begun that are not over."""
+        return {run_id: begun.number for run_id, begun in self._begun.items()}
+
+    @property
     def has_active(self) -> bool:
         return any(record.end is None for record in self.records.values())
 
