@@ -209,3 +209,20 @@ def test_what_ends_in_the_engines_queue_never_started(ending: Ending) -> None:
     found = settle_all([waits], seen, now=NOW + timedelta(minutes=1), shards_per_gpu=64)
     assert [(one.started_at, one.ended_at) for one in found.jobs] == [(None, NOW + timedelta(seconds=5))]
     assert found.charges == []
+
+
+def test_a_new_beginning_that_ended_before_anybody_looked_is_charged_for_each() -> None:
+    again_at, end = NOW + timedelta(minutes=5), NOW + timedelta(minutes=7)
+    seen = Observation(RunState.ENDED, again_at, end, Ending.EXITED, 1, attempt=2)
+    job = running(retries=1)
+    found = settle_all([job], {Handle("h"): seen}, now=NOW + timedelta(hours=1), shards_per_gpu=64)
+    (after,) = found.jobs
+    assert (after.state, after.attempt, after.tries, after.version) == (JobState.QUEUED, 3, 2, job.version + 1)
+    assert [(one.attempt, one.state, one.ended_at) for one in found.past] == [
+        (1, JobState.LOST, again_at),
+        (2, JobState.FAILED, end),
+    ]
+    assert [(one.run_id, one.started_at, one.ended_at) for one in found.charges] == [
+        ("a.1", NOW, again_at),
+        ("a.2", again_at, end),
+    ]

@@ -89,3 +89,9 @@ def test_what_slurm_did_to_a_job() -> None:
         found = explain_end(state)
         assert found is not None
         assert found[0] is ending
+
+
+def test_a_refusal_that_speaks_of_configuration_is_no_trouble_of_the_controller() -> None:
+    said = "sbatch: error: Batch job submission failed: Requested partition configuration not available now"
+    assert not is_out_of_reach(said)
+    assert explain_refusal(said).code == "too_big"

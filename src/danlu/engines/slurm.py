@@ -120,7 +120,7 @@ class SlurmEngine:
                 is_default=one.is_default,
             )
             for one in self._look.partitions
-            if one.is_up
+            if one.is_up and parse_hostlist(one.nodelist)  # one without nodes takes nobody
         ]
 
     def room_for(self) -> int:

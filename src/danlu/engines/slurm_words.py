@@ -52,6 +52,8 @@ _REFUSALS: tuple[tuple[str, str, str, str], ...] = (
     ("invalid partition", "no_queue", "Slurm has no such queue", "`danlu queues` lists them"),
     ("generic resource", "no_cards", "Slurm knows no such cards", "`danlu gpus` shows which models there are"),
     ("memory specification", "too_big", "no node has so much memory", "ask for less `--mem`"),
+    ("partition configuration not available", "too_big", "its queue gives no job so much, or so long",
+     "ask for less, a shorter `--time`, or another `--queue`"),
     ("node configuration is not available", "too_big", "no node has what it asks for", "ask for less: `danlu nodes`"),
     ("node count", "too_big", "asks for more nodes than there are", "ask for fewer `--nodes`"),
     ("more processors requested", "too_big", "no node has so many cores", "ask for fewer `--cpus`"),
@@ -117,7 +119,7 @@ def _explain_limit(whose: str, kind: str, what: str) -> Reason:
 
 def is_out_of_reach(said: str) -> bool:
     """Did a command fail because the controller cannot be asked?"""
-    return bool(_UNREACHABLE.search(said)) and not any(words in said.lower() for words, *_ in _REFUSALS[:4])
+    return bool(_UNREACHABLE.search(said)) and not any(words in said.lower() for words, *_ in _REFUSALS[:5])
 
 
 def explain_refusal(said: str) -> Reason:

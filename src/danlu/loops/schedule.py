@@ -88,6 +88,7 @@ class Schedule:
                 pause = RETRY_S
             except Exception:
                 log.exception("a scheduling tick failed; it is tried again")
+                self.trouble = DanluError("something went wrong in the server, and is tried again: see its log")
                 pause = RETRY_S
             # Not wait_for: when both happen at once, it would swallow the cancellation that ends this loop.
             with contextlib.suppress(TimeoutError):

@@ -38,16 +38,28 @@ def settle_all(
         observation = seen.get(Handle(job.handle or ""))
         if observation is None:
             continue
-        after, past = settle(job, observation, now=now)
-        if after is job:
-            continue
-        found.jobs.append(after)
-        if past is not None:
-            found.past.append(past)
-        begun, ended = (past.started_at, past.ended_at) if past else (after.started_at, after.ended_at)
-        if begun and ended and (charges_all or job.spec.ask.gpus or job.spec.ask.shards):
-            found.charges.append(charge_of(job, begun, ended, shards_per_gpu))
+        after = job
+        for step in _steps(job, observation):
+            # Several steps are written as one.
+            before = job if after is job else replace(after, version=job.version)
+            after, past = settle(before, step, now=now)
+            if after is before:
+                continue
+            if past is not None:
+                found.past.append(past)
+            begun, ended = (past.started_at, past.ended_at) if past else (after.started_at, after.ended_at)
+            if begun and ended and (charges_all or job.spec.ask.gpus or job.spec.ask.shards):
+                found.charges.append(charge_of(before, begun, ended, shards_per_gpu))
+        if after is not job:
+            found.jobs.append(after)
     return found
+
+
+def _steps(job: Job, seen: Observation) -> tuple[Observation, ...]:
+    """What was seen; before that, if it ended after its engine had begun it again unseen, that it did."""
+    if seen.state is not RunState.ENDED or seen.attempt - 1 <= job.requeued:
+        return (seen,)
+    return Observation(RunState.RUNNING, seen.started_at, attempt=seen.attempt), seen
 
 
 def settle(job: Job, seen: Observation, *, now: datetime) -> tuple[Job, PastRun | None]:
@@ -69,7 +81,7 @@ def settle(job: Job, seen: Observation, *, now: datetime) -> tuple[Job, PastRun 
     past = None
     if seen.attempt - 1 > job.requeued:
         lost = Reason("lost", "its node was lost; the engine begins it again")
-        past = _past(job, JobState.LOST, lost, None, now) if job.started_at else None
+        past = _past(job, JobState.LOST, lost, None, min(now, seen.started_at or now)) if job.started_at else None
         again = seen.attempt - 1 - job.requeued
         # Not a new version: it is written together with what follows from it.
         job = replace(job, attempt=job.attempt + again, requeued=job.requeued + again, started_at=None, seats=())

@@ -53,7 +53,7 @@ class Pass:
         self.admission = Admission(snapshot, self.book.start_of) if snapshot.quotas else None
         self.starts: list[Start] = []
         self.handed: list[str] = []
-        self._there = Counter(entry.user for entry in snapshot.pending)  # how many of each wait in the engine's queue
+        self._there = Counter((entry.user, entry.queue) for entry in snapshot.pending)  # who waits at the engine's
         self.left = Left()
         self.borrowers: list[Waiting] = []
         self._snapshot = snapshot
@@ -116,7 +116,7 @@ class Pass:
                 self._foresee(waiting, until)
             if places_itself:
                 self.handed.append(waiting.key)
-                self._there[waiting.user] += 1
+                self._there[waiting.user, waiting.queue] += 1
             is_alone = turns.charge(waiting)
             if admission is not None:
                 admission.take(waiting, until)
@@ -143,7 +143,12 @@ class Pass:
         """How many of an entry the engine's queue takes now. It keeps the order of arrival: who sends it thousands
         would be before all others, whose turn comes here."""
         snapshot = self._snapshot
-        return max(0, min(snapshot.room_for - len(self.handed), snapshot.waiting_there - self._there[waiting.user]))
+        return max(
+            0,
+            min(
+                snapshot.room_for - len(self.handed), snapshot.waiting_there - self._there[waiting.user, waiting.queue]
+            ),
+        )
 
     def think_of_pending(self) -> None:
         """Those that wait in the engine's queue come first: what they will take is not lent, and what was lent is

@@ -64,7 +64,7 @@ class Snapshot:
     engine_places: bool = False
     pending: tuple[Waiting, ...] = ()  # handed over, and waiting in the engine's queue: they hold quota and no seat
     room_for: int = 1 << 62  # how many more the engine's queue takes
-    waiting_there: int = 1 << 62  # how many of one person may wait in it at once
+    waiting_there: int = 1 << 62  # how many of one person may wait in one of its queues
 
 
 @dataclass(frozen=True, slots=True)
