@@ -2,6 +2,7 @@
 is asked. On a private cluster of Debian's Slurm, of the kind that the tests use."""
 
 import asyncio
+import gc
 import json
 import re
 import subprocess
@@ -119,6 +120,9 @@ async def _ticks(cluster: SlurmCluster, folder: Path, rounds: int, queued: int) 
     launcher = Launcher(book, str(folder), standing.inventory, as_submitter=False, grace=GRACE)
     schedule = Schedule(book, Teller(book, engine, launcher, GRACE), Outlook(standing))
     await engine.open(book.changed.set)
+    await schedule.tick(datetime.now(UTC))
+    gc.freeze()  # as the server does when it is up
+    gc.set_threshold(20_000, 20, 50)
     environ = clean_environ() | dict(cluster.environment)
     squeue = partial(subprocess.run, ["squeue"], env=environ, capture_output=True, check=True)
     samples: dict[str, list[float]] = {"squeue": [], "look": [], "tick": []}

@@ -55,6 +55,7 @@ class Look:
     partitions: list[Partition] = field(default_factory=list)
     config: dict[str, str] = field(default_factory=dict)
     _reader: QueueReader = field(default_factory=QueueReader)
+    _sorted_by: tuple[Sequence[QueueLine], Mapping[str, int], Mapping[str, int]] | None = None
     _holding: frozenset[int] = frozenset()
     _buried: dict[int, tuple[str, float]] = field(default_factory=dict)
     _past_until: float = float("-inf")
@@ -80,7 +81,11 @@ class Look:
         mark = secrets.token_hex(6)
         said = await self.commands.ask_or_ping("squeue", "-h", "-a", "-t", "all", "-o", f"{mark}|{QUEUE_FORMAT}")
         lines = self._reader.read(said, mark)
-        self._sort(lines, owners, begun)
+        sorted_by = (lines, owners, dict(begun))
+        # The same list again is sorted already: comparing ten thousand lines with themselves costs next to nothing.
+        if self._sorted_by is None or lines is not self._sorted_by[0] or sorted_by != self._sorted_by or self._buried:
+            self._sort(lines, owners, begun)
+            self._sorted_by = sorted_by
         self.listed = len(lines)
         if self._buried:
             listed = {line.number for line in lines}

@@ -118,15 +118,21 @@ class Association:
 
 
 class QueueReader:
-    """Reads one list after the other. A job of which the same is said as before is the same line, and costs nothing."""
+    """Reads one list after the other. A job of which the same is said as before is the same line, and costs nothing;
+    so is a list that says the same."""
 
     def __init__(self) -> None:
         self._known: dict[str, QueueLine] = {}
+        self._records: list[str] = []
+        self._lines: list[QueueLine] = []
 
     def read(self, text: str, mark: str) -> list[QueueLine]:
         """`mark` begins every record, and nobody could know it before: a line break in a name forges nothing."""
+        records = ("\n" + text).removesuffix("\n").split(f"\n{mark}|")[1:]
+        if records == self._records:
+            return self._lines
         known, found = self._known, {}
-        for record in ("\n" + text).removesuffix("\n").split(f"\n{mark}|")[1:]:
+        for record in records:
             line = known.get(record)
             if line is None:
                 parts = record.split("|", 16)
@@ -134,8 +140,9 @@ class QueueReader:
                     continue
                 line = _queue_line(parts)
             found[record] = line
-        self._known = found
-        return list(found.values())
+        self._known, self._records = found, records
+        self._lines = list(found.values())
+        return self._lines
 
 
 def _queue_line(parts: list[str]) -> QueueLine:
