@@ -271,7 +271,8 @@ def slurm_cluster(version: str, layout: Layout | None = None) -> SlurmCluster:
     return SlurmCluster(slurm_release(version), layout or Layout())
 
 
-_shared: list[SlurmCluster] = []
+_shared: list[SlurmCluster] = []  # the one that was used last comes last
+_MOST_SHARED = 6
 
 
 def shared_cluster(
@@ -283,12 +284,14 @@ def shared_cluster(
     for cluster in [one for one in _shared if one.is_harmed or one.has_accounts]:
         _shared.remove(cluster)
         cluster.close()
-    found = [one for one in _shared if (one.release.version, one.layout) == (version, layout)]
-    if not found:
-        found = [slurm_cluster(version, layout)]
-        _shared.extend(found)
-    found[0].clear()
-    return found[0]
+    found = next((one for one in _shared if (one.release.version, one.layout) == (version, layout)), None)
+    if found:
+        _shared.remove(found)
+    elif len(_shared) == _MOST_SHARED:
+        _shared.pop(0).close()
+    _shared.append(found or slurm_cluster(version, layout))
+    _shared[-1].clear()
+    return _shared[-1]
 
 
 def last_words() -> dict[str, str]:

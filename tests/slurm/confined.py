@@ -20,6 +20,7 @@ class ConfinedCluster(SlurmCluster):
         layout = layout or Layout(settings=SETTINGS)
         self._alone = _LOCK.open("w")
         fcntl.flock(self._alone, fcntl.LOCK_EX)
+        _remove_groups(layout)  # of a test run that was killed
         super().__init__(slurm_release(version), layout)
 
     def _write_files(self) -> None:
@@ -28,7 +29,11 @@ class ConfinedCluster(SlurmCluster):
 
     def close(self) -> None:
         super().close()
-        for name in self.layout.names:
-            for place in Path("/sys/fs/cgroup").glob(f"*/slurm_{name}"):
-                subprocess.run(["find", str(place), "-depth", "-type", "d", "-exec", "rmdir", "{}", "+"], check=False)
+        _remove_groups(self.layout)
         self._alone.close()
+
+
+def _remove_groups(layout: Layout) -> None:
+    for name in layout.names:
+        for place in Path("/sys/fs/cgroup").glob(f"*/slurm_{name}"):
+            subprocess.run(["find", str(place), "-depth", "-type", "d", "-exec", "rmdir", "{}", "+"], check=False)
