@@ -93,11 +93,15 @@ class Installation:
         return done
 
     def begin(
-        self, *words: str | bytes | Path, cwd: str | Path | None = None, env: dict[str, str] | None = None
+        self,
+        *words: str | bytes | Path,
+        cwd: str | Path | None = None,
+        env: dict[str, str] | None = None,
+        prefix: tuple[str, ...] = (),
     ) -> subprocess.Popen[bytes]:
         """A command that goes on while the test does."""
         begun = subprocess.Popen(
-            [DANLU, *words],
+            [*prefix, DANLU, *words],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

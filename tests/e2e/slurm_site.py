@@ -1,10 +1,12 @@
 """A Danlu on a private Slurm cluster: the installation is one test's own, clusters are shared between tests."""
 
+import subprocess
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,6 +17,7 @@ from tests.slurm.layout import Layout
 Settings = Callable[..., None]
 # As the tests of the local engine have it: one machine with four cores and no cards.
 SMALL = Layout(nodes=1, cards=0, cpus=4)
+FIRST_UID = 29_000
 cluster_of = shared_cluster
 
 
@@ -24,6 +27,23 @@ class Site(Installation):
     def __init__(self, cluster: SlurmCluster) -> None:
         super().__init__()
         self.cluster = cluster
+        self._among_them: tuple[str, ...] = ()
+
+    def has_people(self, *names: str) -> None:
+        """Unix users of these names, whom only the cluster knows and the server that starts next."""
+        files = {"/etc/passwd": "{name}:x:{uid}:{uid}::/tmp:/bin/sh\n", "/etc/group": "{name}:x:{uid}:\n"}
+        binds = []
+        for path, line in files.items():
+            ours = self.cluster.folder / Path(path).name
+            added = "".join(line.format(name=name, uid=FIRST_UID + at) for at, name in enumerate(names))
+            ours.write_text(Path(path).read_text() + added)
+            self.cluster.bind(ours, path)
+            binds.append(f"mount --bind {ours} {path}")
+        self._among_them = ("unshare", "--mount", "sh", "-c", f'{" && ".join(binds)} && exec "$@"', "sh")
+
+    def begin(self, *words: str | bytes | Path, **how: Any) -> "subprocess.Popen[bytes]":
+        prefix = self._among_them if words[0] == "serve" else ()
+        return super().begin(*words, **how, prefix=prefix)
 
     def leave_free(self, cpus: int) -> None:
         """Somebody else takes all cores of each node but these."""

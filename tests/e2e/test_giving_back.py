@@ -15,6 +15,7 @@ while :; do n=$((n + 1)); sleep 0.05; done
 
 def lab(here: Installation) -> tuple[Shared, str, str]:
     """Two cards; nlp has one and may borrow, cv has the other."""
+    here.root.chmod(0o711)
     shared = Shared(here, engine='fake_gpus = "2xRTX3090"\n')
     for team in ("nlp", "cv"):
         here.danlu("team", "create", team)
@@ -29,6 +30,7 @@ def test_a_borrower_is_asked_to_checkpoint_and_goes_on_later(here: Installation)
     shared, li, dean = lab(here)
     work = here.root / "training"
     work.mkdir()
+    work.chmod(0o777)
     own = shared.danlu(li, "submit", "--gpus", "1", "--", "sleep", "1000").text
     here.until(own, "RUNNING")
     words = ("submit", "--gpus", "1", "--preemptible", "--signal", "USR1@30", "--workdir", str(work), "--")

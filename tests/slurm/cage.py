@@ -76,6 +76,11 @@ class Cage:
             code = started.wait(timeout=seconds)
             assert code == 0, f"{' '.join(command)} ended with {code}: {self._log.read_text()[-2000:]}"
 
+    def bind(self, source: Path, target: str) -> None:
+        """All inside see this file in the place of that one."""
+        enter = ["nsenter", f"--target={self._pid}", "--mount"]
+        subprocess.run([*enter, "mount", "--bind", str(source), target], check=True)
+
     def processes(self) -> Iterator[tuple[int, str]]:
         """Number, as the whole machine counts, and command line of all inside, zombies and the first one apart."""
         for entry in Path("/proc").iterdir():

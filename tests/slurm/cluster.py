@@ -93,6 +93,10 @@ class SlurmCluster:
 
         wait_until(is_so, f"job {job} is {state}", seconds)
 
+    def bind(self, source: Path, target: str) -> None:
+        """All of its machines have this file in the place of that one."""
+        self._cage.bind(source, target)
+
     # The controller
 
     def start_controller(self) -> None:

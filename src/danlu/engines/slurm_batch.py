@@ -209,10 +209,10 @@ if ! cd -- "$__danlu_workdir" 2> /dev/null; then
   __danlu_found=$__danlu_workdir
   while [ -n "$__danlu_found" ] && [ ! -e "$__danlu_found" ]; do __danlu_found=${__danlu_found%/*}; done
   # Below a folder that one may not enter nothing seems to be there.
-  [ -e "$__danlu_workdir" ] || [ ! -x "${__danlu_found:-/}" ] \
-    || __danlu_failed '' "the working folder does not exist on $DANLU_NODE: $__danlu_workdir"
-  [ -d "$__danlu_workdir" ] || __danlu_failed '' "the working folder is not a folder: $__danlu_workdir"
-  __danlu_failed '' "the working folder may not be entered: $__danlu_workdir"
+  [ -d "${__danlu_found:-/}" ] && [ ! -x "${__danlu_found:-/}" ] \
+    && __danlu_failed '' "the working folder may not be entered: $__danlu_workdir"
+  [ -e "$__danlu_workdir" ] && __danlu_failed '' "the working folder is not a folder: $__danlu_workdir"
+  __danlu_failed '' "the working folder does not exist on $DANLU_NODE: $__danlu_workdir"
 fi
 case $1 in
   */*) __danlu_found=$1 ;;
