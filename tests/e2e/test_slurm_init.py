@@ -136,6 +136,11 @@ _MACHINE = """\
 set -eu
 folder=$1 name=$2 books=$3
 mount -t proc proc /proc
+# Its own /tmp: the database names files there after its process number, which on other machines is another's too.
+mount --bind "$folder" /mnt
+mount -t tmpfs -o mode=1777 tmpfs /tmp
+mkdir -p "$folder"
+mount --bind /mnt "$folder"
 ip link set lo up
 ip addr add 10.77.0.1/32 dev lo
 hostname "$name"

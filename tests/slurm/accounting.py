@@ -104,6 +104,8 @@ class Accounting:
             f"--datadir={self._data}",
             f"--socket={self._data}/socket",
             f"--pid-file={self._data}/pid",
+            # Its temporary files bear its process number, which in other cages is another's too.
+            f"--tmpdir={self._data}",
             f"--port={self._ports.database}",
             "--bind-address=127.0.0.1",
             "--skip-name-resolve",
