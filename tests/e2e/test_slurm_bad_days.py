@@ -2,6 +2,7 @@
 
 import re
 import subprocess
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -271,3 +272,34 @@ def test_a_run_that_has_ended_is_not_begun_again_whatever_slurm_does(site: Site)
     site.danlu("up", "--detach")
     ended = site.ended(job)
     assert (ended["state"], ended["exit_code"]) == ("FAILED", 5)
+
+
+def test_a_slow_controller_is_waited_for(site: Site) -> None:
+    stays = site.submit_traced(then=site.waits_for("ends"), code=7)
+    site.until(stays, "RUNNING")
+    over = threading.Event()
+
+    def slows_down() -> None:
+        while not over.is_set():
+            site.cluster.hang_controller()
+            over.wait(2)
+            site.cluster.continue_controller()
+            over.wait(0.3)
+
+    slow = threading.Thread(target=slows_down)
+    slow.start()
+    try:
+        jobs = [site.submit_traced(code=code) for code in (0, 4, 5)]
+        pending = site.submit_traced("--cpus", "4", "--time", "10m")
+        site.danlu("stop", pending)
+        assert site.state(stays) == "RUNNING"
+        assert [site.ended(job)["exit_code"] for job in jobs] == [0, 4, 5]
+        assert site.ended(pending)["state"] in ("CANCELLED", "SUCCEEDED")
+        site.danlu("stop", stays)
+        assert site.ended(stays)["state"] == "CANCELLED"
+    finally:
+        over.set()
+        slow.join()
+    times = site.times()
+    assert {job: times[job] for job in (stays, *jobs)} == dict.fromkeys((stays, *jobs), 1)
+    assert times[pending] <= 1
