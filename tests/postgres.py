@@ -5,12 +5,13 @@ import os
 import pwd
 import shutil
 import subprocess
-import tempfile
 from functools import cache
 from itertools import count
 from pathlib import Path
 
 import pytest
+
+from tests.warden import short_folder
 
 _USER = "postgres"
 
@@ -18,7 +19,7 @@ _USER = "postgres"
 class PostgresServer:
     def __init__(self, binaries: Path) -> None:
         self._binaries = binaries
-        self._folder = Path(tempfile.mkdtemp(prefix="danlu-pg-", dir="/tmp"))
+        self._folder = short_folder("danlu-pg-")
         self._numbers = count(1)
         # The server refuses to run as root.
         self._run_as = _USER if os.getuid() == 0 else None

@@ -4,7 +4,6 @@ import asyncio
 import os
 import shutil
 import signal
-import tempfile
 import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import suppress
@@ -19,6 +18,7 @@ from danlu.domain.resources import Node, Seat
 from danlu.engines.base import Ending, Engine, Handle, Launch, Observation, RunState
 from danlu.engines.fake import FakeEngine, Play
 from danlu.engines.local import LocalEngine
+from tests.warden import short_folder
 
 NODE = Node("here", cpus=2, memory_mib=1024)
 LIMIT_SECONDS = 60.0
@@ -209,8 +209,7 @@ RIGS: dict[str, Callable[[Path], Any]] = {
 
 def play(kind: str, test: Callable[[Any], Awaitable[None]]) -> None:
     """Run an asynchronous test with an open rig of its own, and clear up behind it."""
-    # Short: a socket's path has at most 107 bytes.
-    folder = Path(tempfile.mkdtemp(prefix="danlu-rig-", dir="/tmp"))
+    folder = short_folder("danlu-rig-")
     folder.chmod(0o755)
 
     async def body() -> None:

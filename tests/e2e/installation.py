@@ -7,7 +7,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from typing import Any
 from danlu import places
 from danlu.client import Client
 from danlu.errors import DanluError
+from tests.warden import short_folder
 
 DANLU = Path(sys.executable).with_name("danlu")
 PATIENCE_S = 60.0
@@ -56,8 +56,7 @@ class Done:
 
 class Installation:
     def __init__(self) -> None:
-        # Short: a Unix socket's path has at most 107 bytes.
-        self.root = Path(tempfile.mkdtemp(prefix="dl-", dir="/tmp"))
+        self.root = short_folder("dl-")
         self.home = self.root / "home"
         self.work = self.root / "work"
         self.work.mkdir()
