@@ -45,7 +45,8 @@ class Look:
     listed: int = 0  # how many jobs it has in its memory, those that are over included
     ours: dict[str, list[QueueLine]] = field(default_factory=dict)
     others: list[QueueLine] = field(default_factory=list)
-    strays: list[QueueLine] = field(default_factory=list)  # wait for a run of ours that is over
+    # They wait to be a run of ours that is over and forgotten: a controller that was killed puts some back there.
+    strays: list[QueueLine] = field(default_factory=list)
     others_told: Others = field(default_factory=Others)
     seats: dict[int, tuple[Seat, ...]] = field(default_factory=dict)
     nodes: list[NodeFacts] = field(default_factory=list)
@@ -115,10 +116,10 @@ class Look:
                     ours[run_id].append(line)
                 else:
                     ours[run_id] = [line]
+            elif run_id and run_id not in owners and line.is_waiting:
+                strays.append(line)
             elif not run_id or not self._is_left_over(line, run_id):
                 others.append(line)
-            elif line.is_waiting:
-                strays.append(line)
         self.ours, self.others, self.strays = ours, others, strays
 
     async def _look_around(self, holding: Sequence[QueueLine]) -> None:

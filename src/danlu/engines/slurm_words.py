@@ -35,6 +35,9 @@ _WAITS: dict[str, tuple[str, str, str]] = {
     "PartitionInactive": ("closed", "its queue takes jobs but starts none at present", "try another `--queue`"),
     "NodeDown": ("closed", "a node that it needs is down", ""),
     "ReqNodeNotAvail": ("closed", "nodes that it needs take no new jobs at present", "`danlu nodes` shows which"),
+    "Nodes_required_for_job_are_DOWN": (
+        "closed", "all nodes that could run it are down, drained or kept for others", "`danlu nodes` shows which",
+    ),
     "FrontEndDown": ("closed", "the nodes that it needs are down", ""),
     "launch_failed_requeued_held": (
         "held", "its node could not start it, and Slurm holds it", "an administrator finds why in the log of slurmd",
@@ -96,7 +99,7 @@ _ENDS: dict[str, tuple[Ending, str, str]] = {
 
 def explain_wait(reason: str) -> Reason:
     """`Resources` -> why it waits, for a person. Words that nobody has translated are shown as they are."""
-    word = re.match(r"[A-Za-z_]*", reason)
+    word = re.match(r"[A-Za-z_]*", reason.replace(" ", "_"))
     known = _WAITS.get(reason) or _WAITS.get(word[0] if word else "")
     if known is None and (limit := re.match(r"(Assoc|QOS)(Grp|Max)([A-Za-z]*)", reason)):
         return _explain_limit(*limit.groups())
