@@ -89,7 +89,8 @@ async def test_without_grace_a_run_is_killed(rig: Any) -> None:
 
 @every_engine
 async def test_who_does_not_listen_is_killed_after_grace(rig: Any) -> None:
-    handle = await rig.start("deaf.1", "sh", "-c", "trap '' TERM; while :; do sleep 0.05; done")
+    handle = await rig.start("deaf.1", "sh", "-c", "trap '' TERM; echo deaf; while :; do sleep 0.05; done")
+    await rig.until_logged("deaf.1", "deaf")
     await rig.engine.stop(handle, grace=SOON)
     end = await rig.ended(handle)
     assert (end.ending, end.exit_code) == (Ending.STOPPED, 137)
