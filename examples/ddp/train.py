@@ -13,6 +13,7 @@ goes on from there.
 import argparse
 import os
 import signal
+import sys
 import time
 from pathlib import Path
 
@@ -31,6 +32,15 @@ def main() -> None:
     signal.signal(signal.SIGUSR1, lambda *_: stop.fill_(1))
 
     rank, device = meet()
+    train(rank, device, stop, options.epochs, options.out)
+    dist.destroy_process_group()
+    if device.type == "cpu":
+        # Threads of gloo may still hold tensors, and abort a Python that takes its leave before them. So it takes none.
+        sys.stdout.flush()
+        os._exit(0)
+
+
+def train(rank: int, device: torch.device, stop: torch.Tensor, epochs: int, out: Path) -> None:
     torch.manual_seed(0)
     torch.set_num_threads(int(os.environ.get("DANLU_CPUS", "1")))  # as many as were asked for, and not all there are
     data = spirals()
@@ -41,13 +51,13 @@ def main() -> None:
     model = DistributedDataParallel(net.to(device))
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
     first = 1
-    if options.out.exists():
-        saved = torch.load(options.out, map_location=device)
+    if out.exists():
+        saved = torch.load(out, map_location=device)
         net.load_state_dict(saved["net"])
         optimizer.load_state_dict(saved["optimizer"])
         first = saved["epoch"] + 1
 
-    for epoch in range(first, options.epochs + 1):
+    for epoch in range(first, epochs + 1):
         began = time.perf_counter()
         sampler.set_epoch(epoch)
         for points, labels in loader:
@@ -57,11 +67,8 @@ def main() -> None:
             optimizer.step()
         right = accuracy(net, data, device)
         if rank == 0:
-            print(
-                f"epoch {epoch}/{options.epochs}  accuracy {right:6.1%}  {time.perf_counter() - began:.2f} s",
-                flush=True,
-            )
-            save(options.out, {"net": net.state_dict(), "optimizer": optimizer.state_dict(), "epoch": epoch})
+            print(f"epoch {epoch}/{epochs}  accuracy {right:6.1%}  {time.perf_counter() - began:.2f} s", flush=True)
+            save(out, {"net": net.state_dict(), "optimizer": optimizer.state_dict(), "epoch": epoch})
         # One may have heard the notice before the others: either all stop after this epoch, or none does.
         asked = stop.clone().to(device)
         dist.all_reduce(asked)
@@ -69,8 +76,6 @@ def main() -> None:
             print(f"rank {rank} was asked to stop: the checkpoint is written, bye", flush=True)
             break
     print(f"rank {rank} is done, and its weights sum up to {checksum(net):.6f}", flush=True)
-    dist.barrier()  # nobody hangs up while another one still listens
-    dist.destroy_process_group()
 
 
 def meet() -> tuple[int, torch.device]:

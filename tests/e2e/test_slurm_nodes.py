@@ -65,8 +65,9 @@ def test_several_processes_on_each_node_with_torchrun(ddp: Site) -> None:
 def test_a_training_is_asked_to_stop_and_goes_on_later(ddp: Site) -> None:
     command = (pytorch() / "python", "train.py", "--epochs")
     job = ddp.submit("--nodes", "2", "--signal", "USR1@300", "--", *command, "1000000")
+    ddp.until(job, "RUNNING")
     log = ddp.log_path(job)
-    eventually(lambda: log.exists() and b"epoch 2/" in log.read_bytes(), "it trains", within=TRAINING_S)
+    eventually(lambda: b"epoch 2/" in log.read_bytes() or ddp.state(job) != "RUNNING", "it trains", within=TRAINING_S)
     ddp.danlu("stop", job)
     ended = ddp.ended(job, within=TRAINING_S)
     said = log.read_text()
