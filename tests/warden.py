@@ -24,7 +24,7 @@ def appoint() -> None:
     global _warden
     own = {name: value for name, value in os.environ.items() if name != _MARK}
     os.environ[_MARK] = secrets.token_hex(8)
-    command = [sys.executable, "-I", "-S", __file__, f"{_MARK}={os.environ[_MARK]}"]
+    command = [os.path.abspath(sys.executable), "-I", "-S", __file__, f"{_MARK}={os.environ[_MARK]}"]
     _warden = subprocess.Popen(command, stdin=subprocess.PIPE, text=True, start_new_session=True, env=own, cwd="/")
 
 
