@@ -40,7 +40,7 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """A dozen daemons on a busy machine may have a bad minute that is no fault of ours: a test on a real cluster that
-    fails is tried once more, on a new one. The summary lists it."""
+    fails is tried again, twice at most and on a new one. The summary lists it."""
     for item in items:
         if item.get_closest_marker("slurm"):
-            item.add_marker(pytest.mark.flaky(reruns=1))
+            item.add_marker(pytest.mark.flaky(reruns=2))
