@@ -86,6 +86,13 @@ def test_a_borrower_that_waits_there_takes_nothing_back() -> None:
     assert plan(elsewhere(FOUR, borrowed, pending=(other,), quotas=quotas)).stops == ()
 
 
+def test_a_borrower_that_came_after_it_does_not_make_an_owner_one() -> None:
+    quotas = {"team:nlp": Quota(gpus=1, borrow=True), "team:cv": Quota(gpus=2, borrow=True)}
+    borrowed = holding("b", gpus=(0, 1, 2, 3), team="nlp", is_preemptible=True, minutes=60)
+    owner, borrower = (waiting(key, gpus=2, team="cv", is_preemptible=True) for key in ("o", "p"))
+    assert plan(elsewhere(FOUR, borrowed, pending=(owner, borrower), quotas=quotas)).stops == (Stop("b", "o"),)
+
+
 def test_a_run_whose_cards_are_not_known_yet_counts_what_it_asked_for() -> None:
     held = replace(holding("h", user="li"), ask=waiting(gpus=4).ask)
     made = plan(elsewhere(FOUR, held, waiting("a", gpus=1, user="li"), quotas={"user:li": Quota(gpus=4)}))

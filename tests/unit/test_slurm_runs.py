@@ -4,11 +4,14 @@ import asyncio
 import time
 from pathlib import Path
 
+import pytest
+
 from danlu.domain.job import RunId
 from danlu.engines.base import Observation, RunState
 from danlu.engines.slurm import SlurmEngine
 from danlu.engines.slurm_commands import Commands
 from danlu.engines.slurm_folders import Folders, Record
+from danlu.engines.slurm_judge import TAKEN
 from danlu.engines.slurm_look import Look
 from danlu.engines.slurm_runs import Runs
 from danlu.engines.slurm_text import QueueLine
@@ -30,13 +33,17 @@ def write_beginning(tmp_path: Path, *, restart: int) -> None:
     (tmp_path / "runs" / "a.1" / "began").write_text(text)
 
 
-def look_at(runs: Runs, look: Look, state: str) -> Observation:
-    """What is true of it when Slurm lists it so."""
-    nodes = "n1" if state == "RUNNING" else ""
-    line = QueueLine("7", 7, state, 0, "root", "gpu", 1, nodes, 1, 0, "", None, None, None, "BeginTime", "", "")
-    look.ours, look.began_at = {"a.1": [line]}, time.monotonic()
+def look_at(runs: Runs, look: Look, *states: str) -> Observation:
+    """What is true of it when Slurm lists it so: as job 7, and as 8 if it was submitted twice."""
+    lines = []
+    for number, state in enumerate(states, start=7):
+        nodes = "n1" if state == "RUNNING" else ""
+        times = (None, None, None)
+        line = QueueLine(str(number), number, state, 0, "root", "gpu", 1, nodes, 1, 0, "", *times, "BeginTime", "", "")
+        lines += [line] if state else []
+    look.ours, look.began_at = {"a.1": lines} if lines else {}, time.monotonic()
     asyncio.run(runs.settle())
-    return runs.seen["a.1"]
+    return runs.seen.get("a.1", TAKEN)
 
 
 def test_a_run_that_lost_its_node_while_nobody_looked_waits_for_its_second_attempt(tmp_path: Path) -> None:
@@ -52,6 +59,42 @@ def test_a_beginning_that_was_written_late_counts_when_the_node_is_lost_again(tm
     write_beginning(tmp_path, restart=1)
     seen = look_at(runs, look, "PENDING")
     assert (seen.state, seen.attempt) == (RunState.PENDING, 3)
+
+
+def submitted_twice(tmp_path: Path) -> tuple[Runs, Look]:
+    """The first answer was lost. Both wait; the second is taken back, and then the controller forgets the first."""
+    folders, look = Folders(str(tmp_path)), Look(Commands())
+    folders.open()
+    runs = Runs(folders, look)
+    runs.load([Record("a.1", uid=0, at=0.0, tokens=["s", "t"], number=8)])
+    (tmp_path / "runs" / "a.1").mkdir()
+    assert look_at(runs, look, "PENDING", "PENDING").state is RunState.PENDING
+    assert asyncio.run(runs.drop_extras()) == [8]
+    return runs, look
+
+
+def test_the_end_of_a_copy_that_was_taken_back_is_not_the_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("danlu.engines.slurm_runs.SETTLES_AFTER_S", 0.0)
+    _, look = submitted_twice(tmp_path)
+    after = Runs(folders := Folders(str(tmp_path)), look)  # a server that was started again
+    after.load(folders.open())
+    assert after.records["a.1"].number == 7
+    for _ in range(4):
+        seen = look_at(after, look, "", "CANCELLED")
+    assert seen.state is RunState.UNKNOWN, "it may be submitted again"
+
+
+def test_a_copy_that_began_before_it_could_be_taken_back_is_the_run(tmp_path: Path) -> None:
+    runs, look = submitted_twice(tmp_path)
+    (tmp_path / "runs" / "a.1" / "began").write_text("token=t\nrestart=0\njob=8\nnode=n1\nstarted=1000\n")
+    seen = look_at(runs, look, "PENDING", "RUNNING")
+    assert seen.state is RunState.RUNNING
+    assert asyncio.run(runs.drop_extras()) == [7]
+    (tmp_path / "runs" / "a.1" / "exit").write_text(
+        "token=t\nrestart=0\nending=exited\ncode=0\nstarted=1000\nended=2000\nnode=n1\n"
+    )
+    seen = look_at(runs, look, "CANCELLED", "COMPLETED")
+    assert (seen.state, seen.exit_code) == (RunState.ENDED, 0)
 
 
 def test_an_end_that_cannot_be_written_down_is_told_later(tmp_path: Path) -> None:

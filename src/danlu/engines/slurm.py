@@ -329,8 +329,13 @@ class SlurmEngine:
                     self._woken()
 
     async def _cancel_extras(self) -> None:
-        for line in (*self._runs.extras(), *self._look.strays):
-            await self._commands.run(("scancel", "--state=PENDING", str(line.number)))
+        try:
+            dropped = await self._runs.drop_extras()
+        except OSError as error:
+            log.warning("second copies of runs stay in Slurm's queue for now: %s", error.strerror)
+            dropped = []
+        for number in (*dropped, *(line.number for line in self._look.strays)):
+            await self._commands.run(("scancel", "--state=PENDING", str(number)))
 
     async def _stop_other(self, handle: Handle) -> None:
         """By the number that this job has now: tomorrow it may be another's."""

@@ -40,6 +40,7 @@ class Record:
     has_cards: bool = False
     tokens: list[str] = field(default_factory=list)  # one for each time it was submitted
     number: int | None = None  # what Slurm called it, once it has answered
+    dropped: list[int] = field(default_factory=list)  # second copies that we took back: their ends are not its own
     stop: dict[str, Any] | None = None  # how it is to end: what its script reads, when it was asked, how long it takes
     end: dict[str, Any] | None = None  # how it ended
     notes: list[str] = field(default_factory=list)

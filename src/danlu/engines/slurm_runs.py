@@ -110,9 +110,21 @@ class Runs:
         record = self.records.get(run_id)
         return choose(self._evidence(record)) if record else None
 
-    def extras(self) -> list[QueueLine]:
+    async def drop_extras(self) -> list[int]:
+        """Jobs that wait to be a run which another job is already: to be cancelled. Written down first, else their end
+        would be taken for the run's where Slurm forgets the other one."""
         doubled = (self.records.get(run_id) for run_id, lines in self._look.ours.items() if len(lines) > 1)
-        return [line for record in doubled if record for line in extras(self._evidence(record))]
+        dropped: list[int] = []
+        for record in [record for record in doubled if record and not record.end]:
+            evidence = self._evidence(record)
+            if not (numbers := [line.number for line in extras(evidence)]):
+                continue
+            kept = evidence.begun or choose(evidence)
+            record.number = kept.number if kept else None
+            record.dropped = sorted({*record.dropped, *numbers})
+            await asyncio.to_thread(self._folders.write, record)
+            dropped += numbers
+        return dropped
 
     async def glance(self) -> bool:
         """Has one of those that run written its end? Costs the controller nothing. True if something is new."""
@@ -185,7 +197,7 @@ class Runs:
             record.number: record.run_id
             for record in active
             if record.number is not None
-            and record.run_id not in self._look.ours
+            and not self._lines(record)
             and record.run_id not in self._ended
             and self._is_settled(record.run_id)
         }
@@ -214,10 +226,18 @@ class Runs:
         since, looks = self._odd_since.get(run_id, (time.monotonic(), 0))
         return looks >= 2 and time.monotonic() - since >= SETTLES_AFTER_S
 
+    def _lines(self, record: Record) -> Sequence[QueueLine]:
+        lines = self._look.ours.get(record.run_id, ())
+        if not record.dropped:
+            return lines
+        begun = self._begun.get(record.run_id)  # one may have begun before it could be taken back: that is the run
+        dropped = {*record.dropped} - {begun.number if begun else None}
+        return [line for line in lines if not (line.is_over and line.number in dropped)]
+
     def _evidence(self, record: Record) -> Evidence:
         run_id = record.run_id
         return Evidence(
-            lines=self._look.ours.get(run_id, ()),
+            lines=self._lines(record),
             begun=self._begun.get(run_id),
             ended=self._ended.get(run_id),
             past=self._past.get(run_id),

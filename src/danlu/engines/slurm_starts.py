@@ -121,6 +121,8 @@ class Starts:
             return
         with contextlib.suppress(ValueError):
             record.number = int(answer.out.strip().partition(";")[0])
+            # A controller that was killed may give a number again that was taken back before.
+            record.dropped = [number for number in record.dropped if number != record.number]
         if record.number is not None and (nice := nice_of(launch)) < 0:
             done = await self._commands.run(("scontrol", "update", f"JobId={record.number}", f"Nice={nice}"))
             if done.code:

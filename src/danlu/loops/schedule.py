@@ -21,6 +21,7 @@ from danlu.loops.settle import GIVING_BACK, settle_all
 from danlu.loops.telling import Teller
 from danlu.scheduler.plan import plan
 from danlu.scheduler.snapshot import Plan, Snapshot
+from danlu.store.base import PastRun
 from danlu.store.book import Book
 
 log = logging.getLogger(__name__)
@@ -122,10 +123,8 @@ class Schedule:
         self._planned = None
         if changes:
             # While the disk works, the launches are made ready; they are told after it has.
-            writing = self.book.update(changes, found.past, found.charges, is_planned=not is_any_back)
+            writing = self._write(changes, found.past, found.charges, is_planned=not is_any_back)
             _, launches = await asyncio.gather(writing, teller.launches(starting))
-            for charge in found.charges:
-                standing.tally.add(charge)
             await teller.start(launches)
         if not is_any_back:
             self._planned = (planned[0] + len(changes), planned[1])
@@ -179,10 +178,15 @@ class Schedule:
             charges_all=bool(standing.roster.persons),
         )
         if found.charges:
-            await self.book.update((), (), found.charges, is_planned=True)
-            for charge in found.charges:
-                standing.tally.add(charge)
+            await self._write((), (), found.charges, is_planned=True)
         self._others = found
+
+    async def _write(
+        self, jobs: Sequence[Job], past: Sequence[PastRun], charges: Sequence[Charge], *, is_planned: bool
+    ) -> None:
+        await self.book.update(jobs, past, charges, is_planned=is_planned)
+        for charge in charges:
+            self.outlook.standing.tally.add(charge)
 
     def _is_planned(self, now: datetime) -> bool:
         """Nothing has changed since the last plan but what it brought about itself."""

@@ -86,9 +86,10 @@ class Teller:
     async def _lay_out_and_start(self, job: Job) -> None:
         try:
             launch = await self._launch_or_give_up(job)
-            if launch is not None:
+            live = self.book.live
+            if launch is not None and job.id in live.jobs:  # else it was stopped while its code was laid out
                 await self.engine.start([launch])
-                if job.id not in self.book.live.jobs:  # it was stopped while its code was laid out
+                if job.id not in live.jobs:
                     await self.engine.stop(launch.handle, grace=timedelta(0))
         except Unreachable as error:
             log.warning("%s waits to be started: %s", job.id, error.text)

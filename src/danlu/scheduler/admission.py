@@ -70,6 +70,7 @@ class Admission:
         self._accounts: dict[str, Account] = {}
         self._owners: dict[tuple[str, str, bool], Owner] = {}
         self.first_over: Account | None = None  # whose quota the last entry is beyond, if nobody waits for it yet
+        self.entitled: set[str] = set()  # of those that wait in the engine's queue
         self._lasting: dict[tuple[str, bool], tuple[int, float, list[int]]] = {}
         self._endings: dict[tuple[str, bool], Endings] = {}
         runs: dict[tuple[str, str, bool], list[Holding]] = {}
@@ -84,9 +85,6 @@ class Admission:
                 for account in accounts:
                     account.add(amounts, not is_preemptible)
                     account.runs += those
-        for entry in snapshot.pending:
-            self._owner(entry.user, entry.team, entry.is_preemptible)
-            self.take(entry, NEVER if entry.time_limit is None else entry.time_limit.total_seconds())
         for key, quota in snapshot.quotas.items():
             if quota.gpu_hours is not None:
                 account = self._account(key)
@@ -94,6 +92,7 @@ class Admission:
                 running = sum(hours_since(held, since, snapshot) for held in account.runs)
                 spent = snapshot.spent.get(key, 0.0) + running
                 account.is_spent = spent >= quota.gpu_hours
+        self.entitled = {entry.key for entry in snapshot.pending if self._take_pending(entry) is ENTITLED}
 
     def _owner(self, user: str, team: str, is_preemptible: bool) -> Owner:
         owner = self._owners.get((user, team, is_preemptible))
@@ -161,11 +160,6 @@ class Admission:
         kinds = {GPUS, SHARDS} if ask.shards else {GPUS} if ask.gpus else {CPUS, MEMORY}
         return any(kind in kinds for account in self.accounts(waiting) for kind, _ in account.limits)
 
-    def is_entitled(self, waiting: Waiting) -> bool:
-        """Is it, counted already, within the quotas? Who is not preemptible never borrows."""
-        accounts = self.accounts(waiting) if waiting.is_preemptible else ()
-        return all(account.held[kind] <= limit for account in accounts for kind, limit in account.limits)
-
     def take(self, waiting: Waiting, until: float) -> None:
         """Count a run of this entry, whose standing is known, that starts."""
         accounts = self._owners[waiting.user, waiting.team, waiting.is_preemptible].accounts
@@ -175,6 +169,13 @@ class Admission:
             for account in accounts:
                 account.add(amounts, is_firm)
                 account.begun.append(spell)
+
+    def _take_pending(self, waiting: Waiting) -> Standing:
+        """Count an entry that waits in the engine's queue; how it stands beside those that came there before it."""
+        until = NEVER if waiting.time_limit is None else waiting.time_limit.total_seconds()
+        standing = self.standing(waiting, until)
+        self.take(waiting, until)
+        return standing
 
     def promise(self, waiting: Waiting, until: float) -> None:
         """Keep the quota for an entitled entry that is promised a seat."""

@@ -113,7 +113,7 @@ class Pass:
             if seats:
                 self.starts.append(Start(waiting.key, seats[0], seats[1:]))
             else:
-                self._foresee(waiting, until)
+                self._foresee(waiting, until, is_entitled=True)
             if places_itself:
                 self.handed.append(waiting.key)
                 self._there[waiting.user, waiting.queue] += 1
@@ -156,8 +156,8 @@ class Pass:
         admission = self.admission
         owners, borrowers = list(self._snapshot.pending), []
         if admission is not None:
-            owners = [one for one in self._snapshot.pending if admission.is_entitled(one)]
-            borrowers = [one for one in self._snapshot.pending if not admission.is_entitled(one)]
+            owners = [one for one in self._snapshot.pending if one.key in admission.entitled]
+            borrowers = [one for one in self._snapshot.pending if one.key not in admission.entitled]
         for entries in (owners, borrowers):
             for waiting in turns_of(entries, None, self._snapshot.boosted):
                 ask, limit = waiting.ask, waiting.time_limit
@@ -169,14 +169,14 @@ class Pass:
                     _asks_no_less((ask.cpus, ask.memory_mib, until), misfit) for misfit in self._misfits.get(shape, ())
                 )
                 if is_hopeless or not self._take(self.fleet.want(ask, until, scope), shape):
-                    self._foresee(waiting, until)
+                    self._foresee(waiting, until, is_entitled=entries is owners)
 
-    def _foresee(self, waiting: Waiting, until: float) -> None:
+    def _foresee(self, waiting: Waiting, until: float, *, is_entitled: bool) -> None:
         """For an entry that waits, or will, in the engine's queue: keep a seat in mind, and have what was borrowed
         given back if it is entitled to it."""
         self.left.entries[waiting.key] = waiting
         admission = self.admission
-        if admission is not None and admission.has_right(waiting) and admission.is_entitled(waiting):
+        if admission is not None and is_entitled and admission.has_right(waiting):
             cards = self._reclaim.make_room(waiting, until)
             if cards is not None:
                 self.left.reclaiming[waiting.key] = self.left.reclaiming.get(waiting.key, 0) + cards
