@@ -56,7 +56,7 @@ def measure(quick: bool) -> list[Figure]:
                 wire.submit(["true"], gpus=4, time="1h", array=f"1-{queued}")
                 _until(lambda: wire.ask("GET", "/status")["jobs"].get("PENDING", 0) >= queued, "all are in the queue")
             home.down()
-            figures += asyncio.run(_ticks(cluster, home.folder, 3 if quick else 10, queued))
+            figures += asyncio.run(_ticks(cluster, home.folder, 3 if quick else 30, queued))
     finally:
         cluster.close()
     return figures
@@ -121,6 +121,8 @@ async def _ticks(cluster: SlurmCluster, folder: Path, rounds: int, queued: int) 
     schedule = Schedule(book, Teller(book, engine, launcher, GRACE), Outlook(standing))
     await engine.open(book.changed.set)
     await schedule.tick(datetime.now(UTC))
+    if engine._watcher:
+        engine._watcher.cancel()  # it would look in between, and every other look would wait for it
     gc.freeze()  # as the server does when it is up
     gc.set_threshold(20_000, 20, 50)
     environ = clean_environ() | dict(cluster.environment)

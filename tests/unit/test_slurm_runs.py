@@ -39,9 +39,11 @@ def look_at(runs: Runs, look: Look, *states: str) -> Observation:
     for number, state in enumerate(states, start=7):
         nodes = "n1" if state == "RUNNING" else ""
         times = (None, None, None)
-        line = QueueLine(str(number), number, state, 0, "root", "gpu", 1, nodes, 1, 0, "", *times, "BeginTime", "", "")
+        rest = (*times, "BeginTime", "danlu:abcd:a.1", "train")
+        line = QueueLine(str(number), number, state, 0, "root", "gpu", 1, nodes, 1, 0, "", *rest)
         lines += [line] if state else []
-    look.ours, look.began_at = {"a.1": lines} if lines else {}, time.monotonic()
+    look.instance, look.began_at = "abcd", time.monotonic()
+    look.sort(lines, {"a.1": 0}, runs.begun)
     asyncio.run(runs.settle())
     return runs.seen.get("a.1", TAKEN)
 
@@ -98,9 +100,9 @@ def test_a_copy_that_began_before_it_could_be_taken_back_is_the_run(tmp_path: Pa
 
 
 def test_an_end_that_cannot_be_written_down_is_told_later(tmp_path: Path) -> None:
-    runs, _ = begun(tmp_path)
+    runs, look = begun(tmp_path)
     run = tmp_path / "runs" / "a.1"
-    runs.seen["a.1"] = Observation(RunState.RUNNING)
+    assert look_at(runs, look, "RUNNING").state is RunState.RUNNING
     (run / "exit").write_text("token=t\nrestart=0\nending=exited\ncode=3\nstarted=1000\nended=2000\nnode=n1\n")
     records = tmp_path / "records"
     records.rmdir()  # the disk does not take it

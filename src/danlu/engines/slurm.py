@@ -67,6 +67,7 @@ class SlurmEngine:
         self._starts = Starts(self._commands, self._folders, self._look, self._runs, accounts, self._submitted)
         self._idle_s = idle_s
         self._on_change: Callable[[], None] = lambda: None
+        self._observed: tuple[list[Handle], tuple[int, set[str]], Mapping[Handle, Observation]] | None = None
         self._down = "it was not asked yet"
         self._down_since = datetime.now(UTC)
         self._told: dict[str, float] = {}  # stops that were passed on: when
@@ -126,8 +127,8 @@ class SlurmEngine:
     def room_for(self) -> int:
         """A controller that is full makes everybody's `sbatch` wait: a part of what it takes is left to others. What is
         over fills it too, until it is forgotten there."""
-        listed = self._look.ours
-        coming = sum(record.end is None and run_id not in listed for run_id, record in self._runs.records.items())
+        records = self._runs.records
+        coming = sum(records[run_id].end is None for run_id in records.keys() - self._look.ours.keys())
         return max(0, int(self._look.max_job_count * OUR_PART) - self._look.listed - coming)
 
     def handle(self, run_id: RunId) -> Handle:
@@ -142,18 +143,25 @@ class SlurmEngine:
 
     async def observe(self, handles: Collection[Handle]) -> Mapping[Handle, Observation]:
         self._check_up()
+        wanted, stamp = list(handles), (self._runs.news, set(self._starts.on_the_way))
+        # Thousands may wait in the queue as they did before.
+        if self._observed is None or (wanted, stamp) != self._observed[:2]:
+            self._observed = wanted, stamp, self._observe(wanted)
+        return self._observed[2]
+
+    def _observe(self, handles: Sequence[Handle]) -> Mapping[Handle, Observation]:
         found: dict[Handle, Observation] = {}
-        ours, known, records = f"slurm:{self._folders.instance}:", self._runs.seen, self._runs.records
+        seen, records, on_the_way = self._runs.seen, self._runs.records, self._starts.on_the_way
         for handle in handles:
-            if not handle.startswith(ours):
+            run_id = _run_id(handle)
+            if not self._is_ours(handle):
                 found[handle] = _FOREIGN
+            elif run_id in on_the_way:
                 continue
-            run_id = handle[len(ours) :]
-            seen = known.get(run_id)
-            if seen is None and run_id not in records:
-                seen = UNKNOWN
-            if seen is not None and not self._starts.is_on_the_way(run_id):
-                found[handle] = seen
+            elif run_id in seen:
+                found[handle] = seen[run_id]
+            elif run_id not in records:
+                found[handle] = UNKNOWN
         return found
 
     async def stop(self, handle: Handle, *, grace: timedelta, notice: Notice | None = None) -> None:
@@ -182,7 +190,7 @@ class SlurmEngine:
     async def forget(self, handles: Collection[Handle]) -> None:
         self._check_up()
         gone = [_run_id(handle) for handle in handles if self._is_ours(handle)]
-        await self._runs.forget([run_id for run_id in gone if not self._starts.is_on_the_way(run_id)])
+        await self._runs.forget([run_id for run_id in gone if run_id not in self._starts.on_the_way])
 
     async def others(self) -> Sequence[OtherRun]:
         self._check_up()

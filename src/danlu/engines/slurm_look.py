@@ -44,9 +44,12 @@ class Look:
     took_s: float = 0.0
     listed: int = 0  # how many jobs it has in its memory, those that are over included
     ours: dict[str, list[QueueLine]] = field(default_factory=dict)
+    doubled: list[str] = field(default_factory=list)  # runs of ours that it has more than once
+    calm: dict[str, QueueLine] = field(default_factory=dict)  # runs of ours that only wait
     others: list[QueueLine] = field(default_factory=list)
     # They wait to be a run of ours that is over and forgotten: a controller that was killed puts some back there.
     strays: list[QueueLine] = field(default_factory=list)
+    holding: list[QueueLine] = field(default_factory=list)  # those that have a place, whosever they are
     others_told: Others = field(default_factory=Others)
     seats: dict[int, tuple[Seat, ...]] = field(default_factory=dict)
     nodes: list[NodeFacts] = field(default_factory=list)
@@ -85,7 +88,7 @@ class Look:
         sorted_by = (lines, owners, dict(begun))
         # The same list again is sorted already: comparing ten thousand lines with themselves costs next to nothing.
         if self._sorted_by is None or lines is not self._sorted_by[0] or sorted_by != self._sorted_by or self._buried:
-            self._sort(lines, owners, begun)
+            self.sort(lines, owners, begun)
             self._sorted_by = sorted_by
         self.listed = len(lines)
         if self._buried:
@@ -97,12 +100,13 @@ class Look:
             }
         self.took_s = time.monotonic() - began_at
         self.began_at = began_at
-        await self._look_around([line for line in lines if line.state not in SEATLESS])
+        await self._look_around()
         if time.monotonic() > self._past_until:
             self.others_told.past = []
         self.others_told.tell(self.others, self.seats)
 
-    def _sort(self, lines: Sequence[QueueLine], owners: Mapping[str, int], begun: Mapping[str, int]) -> None:
+    def sort(self, lines: Sequence[QueueLine], owners: Mapping[str, int], begun: Mapping[str, int]) -> None:
+        """Whose they are."""
         ours: dict[str, list[QueueLine]] = {}
         others: list[QueueLine] = []
         strays: list[QueueLine] = []
@@ -121,17 +125,20 @@ class Look:
             elif not run_id or not self._is_left_over(line, run_id):
                 others.append(line)
         self.ours, self.others, self.strays = ours, others, strays
+        self.doubled = [run_id for run_id, copies in ours.items() if len(copies) > 1]
+        self.calm = {run_id: copies[0] for run_id, copies in ours.items() if len(copies) == 1 and copies[0].is_waiting}
+        self.holding = [line for line in lines if line.state not in SEATLESS]
 
-    async def _look_around(self, holding: Sequence[QueueLine]) -> None:
+    async def _look_around(self) -> None:
         """Where those are that have a place, and what that leaves."""
-        numbers = frozenset(line.number for line in holding)
+        numbers = frozenset(line.number for line in self.holding)
         if numbers != self._holding:
             self._holding, self.moved_at = numbers, self.began_at
         # Again and again on a busy cluster, but not with every look.
         self.has_new_nodes = self.moved_at > self.nodes_at and self.began_at - self.nodes_at > NODES_SOON_S
         if self.has_new_nodes:
             await self.look_at_nodes()
-        await self._look_closer(holding)
+        await self._look_closer()
 
     async def look_back(self, since: float) -> None:
         """At what ended while nobody looked, if Slurm may list it no more and keeps books. Raises EngineDown."""
@@ -155,16 +162,16 @@ class Look:
         is_going = line.is_over or line.state == "COMPLETING"
         return is_going or self._buried.get(line.number, ("", 0.0))[0] == run_id
 
-    async def _look_closer(self, holding: Sequence[QueueLine]) -> None:
+    async def _look_closer(self) -> None:
         """Which cards those hold that have just begun: Slurm tells it job by job only. Some do not even say that they
         asked for any; they are asked about where cards are taken and nobody is known to have them."""
         self.seats = {number: seats for number, seats in self.seats.items() if number in self._holding}
-        new = sorted(line.number for line in holding if line.gres and line.number not in self.seats)
+        new = sorted(line.number for line in self.holding if line.gres and line.number not in self.seats)
         is_fresh = self.nodes_at > self.moved_at
         if is_fresh and (puzzling := unexplained(self.nodes, self.seats.values())):
             new += [
                 line.number
-                for line in holding
+                for line in self.holding
                 if not line.gres and line.number not in self.seats and puzzling & {*parse_hostlist(line.nodelist)}
             ]
         if new:

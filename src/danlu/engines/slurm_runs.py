@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
@@ -29,6 +29,7 @@ class Runs:
         self._look = look
         self.records: dict[str, Record] = {}
         self.seen: dict[str, Observation] = {}
+        self.news = 0  # how often something else was seen
         self._begun: dict[str, Begun] = {}
         self._ended: dict[str, Ended] = {}
         self._past: dict[str, PastJob] = {}
@@ -39,7 +40,8 @@ class Runs:
         self.held_up: dict[str, Reason] = {}  # why a submit came to nothing, as far as is known
         self._looked_at: float | None = None
         self._blind: set[str] = set()  # nobody looked for so long that Slurm may have forgotten their ends
-        self._waiting: dict[str, QueueLine] = {}  # what Slurm said when they were last found to wait in its queue
+        self._waiting: dict[str, QueueLine] = {}  # what Slurm says of those that were found to wait in its queue
+        self._calm: Mapping[str, QueueLine] = {}  # those of the last look that was thought of
         self._glanced = 0
         self._unwritten: set[str] = set()  # their ends find no room on the disk
 
@@ -70,7 +72,7 @@ class Runs:
         self.records[record.run_id] = record
         self._submitting.add(record.run_id)
         self._waiting.pop(record.run_id, None)
-        self.seen.pop(record.run_id, None)
+        self._see(record.run_id, None)
         self._odd_since.pop(record.run_id, None)
 
     def submitted(self, record: Record) -> None:
@@ -78,7 +80,8 @@ class Runs:
         self._submitted_at[record.run_id] = time.monotonic()
 
     def taken(self, record: Record) -> None:
-        self.seen.setdefault(record.run_id, TAKEN)
+        if record.run_id not in self.seen:
+            self._see(record.run_id, TAKEN)
         self.held_up.pop(record.run_id, None)
 
     async def end(self, record: Record, seen: Observation) -> None:
@@ -92,7 +95,7 @@ class Runs:
             record.end = None  # it is found again, and told when there is room for it
             raise
         self._unwritten.discard(record.run_id)
-        self.seen[record.run_id] = seen
+        self._see(record.run_id, seen)
         for memory in (
             self._begun, self._ended, self._past, self._exit_codes, self._odd_since, self._submitted_at, self.held_up,
         ):  # fmt: skip
@@ -103,8 +106,15 @@ class Runs:
         for run_id in over:
             if (number := self.records.pop(run_id).number) is not None:
                 self._look.bury(number, run_id)
-            self.seen.pop(run_id, None)
+            self._see(run_id, None)
         await asyncio.to_thread(self._folders.forget, over)
+
+    def _see(self, run_id: str, seen: Observation | None) -> None:
+        self.news += 1
+        if seen:
+            self.seen[run_id] = seen
+        else:
+            self.seen.pop(run_id, None)
 
     def line_of(self, run_id: str) -> QueueLine | None:
         record = self.records.get(run_id)
@@ -113,9 +123,10 @@ class Runs:
     async def drop_extras(self) -> list[int]:
         """Jobs that wait to be a run which another job is already: to be cancelled. Written down first, else their end
         would be taken for the run's where Slurm forgets the other one."""
-        doubled = (self.records.get(run_id) for run_id, lines in self._look.ours.items() if len(lines) > 1)
         dropped: list[int] = []
-        for record in [record for record in doubled if record and not record.end]:
+        for record in [record for run_id in self._look.doubled if (record := self.records.get(run_id))]:
+            if record.end:
+                continue
             evidence = self._evidence(record)
             if not (numbers := [line.number for line in extras(evidence)]):
                 continue
@@ -128,7 +139,9 @@ class Runs:
 
     async def glance(self) -> bool:
         """Has one of those that run written its end? Costs the controller nothing. True if something is new."""
-        running = [run_id for run_id, seen in self.seen.items() if seen.state is RunState.RUNNING]
+        calm, seen = self._look.calm, self.seen
+        places = [run_id for run_id in self._look.ours if run_id not in calm]
+        running = [run_id for run_id in places if seen.get(run_id, TAKEN).state is RunState.RUNNING]
         start = self._glanced % max(len(running), 1)
         some = (running[start:] + running[:start])[:GLANCES]
         self._glanced = start + len(some)
@@ -141,20 +154,22 @@ class Runs:
         if self._looked_at is None or now - self._looked_at > 0.8 * self._look.min_job_age_s:
             self._blind.update(run_id for run_id, record in self.records.items() if record.end is None)
         self._looked_at = now
-        ours, waiting = self._look.ours, self._waiting
-        active = [
-            record
-            for run_id, record in self.records.items()
-            # Of those that wait, nearly all wait as before: they are the same line, and are not thought of again.
-            if not ((lines := ours.get(run_id)) and len(lines) == 1 and lines[0] is waiting.get(run_id))
-            and self._is_open(record)
-        ]
+        active = [record for record in self._restless() if self._is_open(record)]
         await self._read([record for record in active if self._may_have_written(record)])
         await self._ask_accounting(active)
         await self._ask_exit_codes(active)
         changed = await self._judge_all(active)
         self._blind.difference_update(self._look.ours)
         return changed
+
+    def _restless(self) -> list[Record]:
+        """Of those that wait, nearly all wait as before: they are the same line, and are not thought of again."""
+        calm, waiting = self._look.calm, self._waiting
+        if calm is not self._calm:
+            for run_id in [run_id for run_id, line in waiting.items() if calm.get(run_id) is not line]:
+                del waiting[run_id]
+            self._calm = calm
+        return [self.records[run_id] for run_id in self.records.keys() - waiting.keys()]
 
     def _is_open(self, record: Record) -> bool:
         is_late = self._look.began_at > self._submitted_at.get(record.run_id, 0.0)
@@ -172,6 +187,8 @@ class Runs:
 
     async def _read(self, records: Sequence[Record]) -> list[Record]:
         """Those that have written an end."""
+        if not records:
+            return []
 
         def read() -> Iterator[tuple[Record, Begun | None, Ended | None]]:
             for record in records:
@@ -265,9 +282,8 @@ class Runs:
                 continue
             if seen.state is not RunState.UNKNOWN:
                 self._odd_since.pop(record.run_id, None)
-            lines = self._look.ours.get(record.run_id, ())
-            if seen.state is RunState.PENDING and len(lines) == 1 and lines[0].is_waiting:
-                self._waiting[record.run_id] = lines[0]
+            if seen.state is RunState.PENDING and (line := self._look.calm.get(record.run_id)):
+                self._waiting[record.run_id] = line
             else:
                 self._waiting.pop(record.run_id, None)
             if seen == self.seen.get(record.run_id):
@@ -280,7 +296,7 @@ class Runs:
                         log.warning("the end of %s cannot be written down yet: %s", record.run_id, error.strerror)
                         self._unwritten.add(record.run_id)
                     continue
-            self.seen[record.run_id] = seen
+            self._see(record.run_id, seen)
             changed = True
         return changed
 

@@ -7,7 +7,7 @@ import logging
 import secrets
 import time
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import replace
 
 from danlu.domain.job import Reason
@@ -54,8 +54,9 @@ class Starts:
     def is_busy(self) -> bool:
         return bool(self._tasks)
 
-    def is_on_the_way(self, run_id: str) -> bool:
-        return run_id in self._tasks
+    @property
+    def on_the_way(self) -> Collection[str]:
+        return self._tasks.keys()
 
     def begin(self, launch: Launch) -> None:
         if launch.run_id not in self._tasks:

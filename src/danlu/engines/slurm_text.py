@@ -122,7 +122,7 @@ class QueueReader:
     so is a list that says the same."""
 
     def __init__(self) -> None:
-        self._known: dict[str, QueueLine] = {}
+        self._known: dict[str, QueueLine | None] = {}
         self._records: list[str] = []
         self._lines: list[QueueLine] = []
 
@@ -131,17 +131,14 @@ class QueueReader:
         records = ("\n" + text).removesuffix("\n").split(f"\n{mark}|")[1:]
         if records == self._records:
             return self._lines
-        known, found = self._known, {}
-        for record in records:
-            line = known.get(record)
-            if line is None:
-                parts = record.split("|", 16)
-                if len(parts) != 17:
-                    continue
-                line = _queue_line(parts)
-            found[record] = line
-        self._known, self._records = found, records
-        self._lines = list(found.values())
+        known = self._known
+        for record in [record for record in records if record not in known]:
+            parts = record.split("|", 16)
+            known[record] = _queue_line(parts) if len(parts) == 17 else None
+        if len(known) > 2 * len(records) + 1000:
+            self._known = known = {record: known[record] for record in records}
+        self._records = records
+        self._lines = [line for record in records if (line := known[record])]
         return self._lines
 
 

@@ -61,6 +61,7 @@ class Schedule:
         # What there was when the last plan had been carried out.
         self._planned: tuple[int, tuple[int, int]] | None = None
         self._settled: Mapping[Handle, Observation] = {}  # what was seen at the last tick that came to its end
+        self._is_unclear = False  # of somebody was said that nothing is known
         self._planned_at = datetime.min.replace(tzinfo=UTC)
         self._others = others or Reckoning()  # the runs that did not come through Danlu, at the last tick
 
@@ -144,15 +145,16 @@ class Schedule:
         if not self.outlook.standing.engine_places:
             return held
         before = self._settled
-        news = [
+        if seen == before and not self._is_unclear:
+            return ()
+        self.outlook.estimates = _estimates(held, seen)
+        odd = {handle for handle, found in seen.items() if found.state is RunState.UNKNOWN}
+        self._is_unclear = bool(odd)
+        return [
             job
             for job in held
-            if (found := seen.get(handle := Handle(job.handle or ""))) is not before.get(handle)
-            or (found is not None and found.state is RunState.UNKNOWN)
+            if (handle := job.handle or "") in odd or seen.get(Handle(handle)) is not before.get(Handle(handle))
         ]
-        if news or len(seen) != len(before):
-            self.outlook.estimates = _estimates(held, seen)
-        return news
 
     async def _look_around(self, now: datetime) -> None:
         """What there is to run on, and who else does, where that changes by itself."""

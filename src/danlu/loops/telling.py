@@ -59,8 +59,7 @@ class Teller:
     async def stop_the_asked(self) -> None:
         """Pass on each wish to stop once; a hastier one again."""
         for job in self.book.live.holding():
-            how = job.reason.code
-            if job.stop_requested_at and job.handle and self._stops_told.get(job.handle) != how:
+            if job.stop_requested_at and job.handle and self._stops_told.get(job.handle) != (how := job.reason.code):
                 grace = timedelta(0) if how == "stopping_kill" else self._grace
                 notice = job.spec.notice if how in ("stopping", GIVING_BACK) else None
                 await self.engine.stop(Handle(job.handle), grace=grace, notice=notice)
