@@ -5,10 +5,10 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from danlu.domain.job import Job, JobId, JobSpec, JobState, Reason
+from danlu.domain.job import Job, JobId, JobSpec, JobState, Reason, describe_exit
 from danlu.domain.resources import Ask, Seat
 from danlu.engines.base import Ending, Handle, Observation, RunState
-from danlu.loops.settle import GIVING_BACK, describe_exit, settle, settle_all
+from danlu.loops.settle import GIVING_BACK, settle, settle_all
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 SEAT = Seat("desk", cpus=1)
@@ -94,6 +94,7 @@ def test_a_clock_set_back_never_makes_a_job_end_before_it_began() -> None:
 def test_exit_codes_in_words() -> None:
     assert describe_exit(None) == "ended, and nobody knows how"
     assert describe_exit(255) == "exited with code 255"
+    assert describe_exit(139) == "killed by SIGSEGV (exit code 139)"
 
 
 def asked_to_give_back(*, retries: int = 0, attempt: int = 1, given_back: int = 0) -> Job:

@@ -1,5 +1,6 @@
 """A job: what it is, the states it may be in, and the moves between them."""
 
+import signal
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -60,6 +61,15 @@ class Reason:
 
     code: str
     text: str
+
+
+def describe_exit(code: int | None) -> str:
+    """`139` -> killed by SIGSEGV."""
+    if code is None:
+        return "ended, and nobody knows how"
+    if code > 128 and code - 128 in {int(number) for number in signal.Signals}:
+        return f"killed by {signal.Signals(code - 128).name} (exit code {code})"
+    return f"exited with code {code}"
 
 
 @dataclass(frozen=True, slots=True)

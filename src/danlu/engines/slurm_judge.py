@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from danlu.domain.job import Reason
+from danlu.domain.job import Reason, describe_exit
 from danlu.domain.resources import Seat
 from danlu.engines.base import Ending, Observation, RunState
 from danlu.engines.slurm_script import Begun, Ended
@@ -149,13 +149,8 @@ def _exit_reason(code: int | None, who: str = "") -> Reason:
     """`who`: which of several ranks failed."""
     if code == 0:
         return Reason("succeeded", "ended with success")
-    return Reason("failed", f"{describe(code)} ({who})" if who else describe(code))
-
-
-def describe(code: int | None) -> str:
-    if code is None:
-        return "ended, and nobody knows how"
-    return f"killed by signal {code - _SIGNALS} (exit code {code})" if code > _SIGNALS else f"exited with code {code}"
+    said = describe_exit(code)
+    return Reason("failed", f"{said} ({who})" if who else said)
 
 
 def _over(

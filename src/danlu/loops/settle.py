@@ -1,11 +1,10 @@
 """What observations of runs make of their jobs. Pure."""
 
-import signal
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from danlu.domain.job import Job, JobState, Reason
+from danlu.domain.job import Job, JobState, Reason, describe_exit
 from danlu.domain.ledger import Charge, charge_of
 from danlu.engines.base import Ending, Handle, Observation, RunState
 from danlu.store.base import PastRun
@@ -137,15 +136,6 @@ def _end(job: Job, seen: Observation) -> tuple[JobState, Reason]:
     if code == 0:
         return JobState.SUCCEEDED, seen.reason or Reason("succeeded", "ended with success")
     return JobState.FAILED, seen.reason or Reason("failed", describe_exit(code))
-
-
-def describe_exit(code: int | None) -> str:
-    """`139` -> killed by SIGSEGV."""
-    if code is None:
-        return "ended, and nobody knows how"
-    if code > 128 and code - 128 in {int(number) for number in signal.Signals}:
-        return f"killed by {signal.Signals(code - 128).name} (exit code {code})"
-    return f"exited with code {code}"
 
 
 def _ended(job: Job, state: JobState, why: Reason, exit_code: int | None, at: datetime) -> tuple[Job, PastRun | None]:
