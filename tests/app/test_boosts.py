@@ -5,8 +5,10 @@ from typing import Any
 
 import pytest
 
+from danlu.engines.fake import FakeCluster
 from tests.app.rig import Rig, on_rig
 from tests.app.shares import come, day, move_in
+from tests.builders import node
 
 
 @pytest.mark.parametrize(
@@ -78,3 +80,23 @@ def test_a_new_boost_takes_the_place_of_the_running_one_of_the_same_team(tmp_pat
         assert [(one["team"], one["by"]) for one in found] == [("cv", "dean"), ("nlp", "prof")]
 
     on_rig(scenario, tmp_path)
+
+
+def test_who_waits_in_the_queue_of_a_cluster_already_goes_first_there_too(tmp_path: Path) -> None:
+    async def scenario(rig: Rig) -> None:
+        engine = rig.engine
+        assert isinstance(engine, FakeCluster)
+        await move_in(rig)
+        jobs = {}
+        for name in ("li", "wang"):
+            client = await come(rig, name)
+            made = (await client.post("/jobs", json={"command": ["true"], "workdir": "/", "team": "nlp"})).json()
+            jobs[name] = await rig.state(client, made["id"], "PENDING")
+        prof = await come(rig, "prof")
+        boost = (await prof.post("/boosts", json={"user": "li", "until": "3d", "why": "a deadline"})).json()
+        await rig.until(lambda: engine.first)
+        assert engine.first == {rig.desk.book.live.jobs[jobs["li"]["id"]].handle}
+        await prof.delete(f"/boosts/{boost['id']}")
+        await rig.until(lambda: not engine.first)
+
+    on_rig(scenario, tmp_path, engine=FakeCluster([node("n1", gpus=4)]))

@@ -5,6 +5,7 @@ import asyncio
 import os
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -108,6 +109,27 @@ async def test_a_waiting_run_says_why_and_is_stopped_without_beginning(rig: Any)
     end = await rig.ended(launch.handle)
     assert (end.ending, end.exit_code, end.started_at) == (Ending.STOPPED, None, None)
     assert times(rig) == 0
+
+
+@both_versions
+async def test_who_is_boosted_while_they_wait_goes_first(rig: Any) -> None:
+    await rig.start("h.1", "sleep", "1000", ask=Ask(gpus=4, nodes=2))
+    earlier, later = (rig.launch(run_id, "true", ask=Ask(gpus=1)) for run_id in ("e.1", "l.1"))
+    for launch in (earlier, later):
+        await rig.engine.start([launch])
+        await until(partial(state_of, rig, launch.handle))
+
+    def first() -> str:
+        said: str = rig.cluster.ask("squeue", "--noheader", "--states=PENDING", "--format=%Q %A %k")
+        ranked = sorted(map(str.split, said.splitlines()), key=lambda words: (-int(words[0]), int(words[1])))
+        return ranked[0][2].rpartition(":")[2]
+
+    assert first() == "e.1"
+    await until(lambda: rig.engine.reorder({earlier.handle: False, later.handle: True}))
+    assert first() == "l.1"
+    await rig.restart()  # what Slurm was told is known after it
+    await until(lambda: rig.engine.reorder({earlier.handle: False, later.handle: False}))
+    assert first() == "e.1"
 
 
 @both_versions

@@ -190,6 +190,10 @@ class HasQueues(Protocol):
         """How many more runs its queue takes."""
         ...
 
+    async def reorder(self, first: Mapping[Handle, bool]) -> bool:
+        """Which of those that wait there go before others of their priority now. False: not all could be told yet."""
+        ...
+
 
 @runtime_checkable
 class Reachable(Protocol):

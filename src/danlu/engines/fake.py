@@ -213,6 +213,7 @@ class FakeCluster(FakeEngine):
     ) -> None:
         super().__init__(nodes)
         self.words: dict[str, NodeNow] = {}
+        self.first: set[Handle] = set()
         self._seats = seats
         self._others: dict[str, OtherRun] = {}
 
@@ -239,6 +240,11 @@ class FakeCluster(FakeEngine):
 
     def room_for(self) -> int:
         return 1 << 62
+
+    async def reorder(self, first: Mapping[Handle, bool]) -> bool:
+        self._check_up()
+        self.first = {handle for handle, is_first in first.items() if is_first}
+        return set(first) <= set(self._seen)
 
     async def stop(self, handle: Handle, *, grace: timedelta, notice: Notice | None = None) -> None:
         await super().stop(handle, grace=grace, notice=notice)

@@ -20,7 +20,7 @@ from danlu.engines.slurm_judge import UNKNOWN
 from danlu.engines.slurm_look import Look
 from danlu.engines.slurm_others import node_now, other_handle, stop_words
 from danlu.engines.slurm_runs import Runs
-from danlu.engines.slurm_script import BELL, render_stop
+from danlu.engines.slurm_script import BELL, nice_of, render_stop, renice_words
 from danlu.engines.slurm_shell import open_stream
 from danlu.engines.slurm_starts import Starts
 from danlu.engines.slurm_text import NodeFacts, parse_hostlist
@@ -130,6 +130,31 @@ class SlurmEngine:
         records = self._runs.records
         coming = sum(records[run_id].end is None for run_id in records.keys() - self._look.ours.keys())
         return max(0, int(self._look.max_job_count * OUR_PART) - self._look.listed - coming)
+
+    async def reorder(self, first: Mapping[Handle, bool]) -> bool:
+        self._check_up()
+        is_done = True
+        moving: dict[int, dict[int, Record]] = {}
+        for handle, is_first in first.items():
+            record = self._runs.records.get(_run_id(handle)) if self._is_ours(handle) else None
+            if record is None or record.end or record.is_boosted == is_first:
+                continue
+            line = self._runs.line_of(record.run_id)
+            if line is None or record.run_id in self._starts.on_the_way:
+                is_done = False
+            elif line.is_waiting:
+                nice = nice_of(record.priority, is_boosted=is_first)
+                moving.setdefault(nice, {})[line.number] = record
+        for nice, records in moving.items():
+            answer = await self._commands.run(renice_words(nice, records))
+            if is_trouble(answer):
+                raise EngineDown(f"Slurm does not answer: {last_words(answer.said)}")
+            if answer.code:  # one may have begun meanwhile; or this server does not administer Slurm
+                log.warning("not all runs could be moved in Slurm's queue: %s", last_words(answer.said))
+            for record in records.values():
+                record.is_boosted = not record.is_boosted
+            await asyncio.to_thread(self._folders.write_all, list(records.values()))
+        return is_done
 
     def handle(self, run_id: RunId) -> Handle:
         check_run_id(run_id)

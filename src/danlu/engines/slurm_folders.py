@@ -14,9 +14,10 @@ import secrets
 import shutil
 import stat
 from collections.abc import Collection, Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
+from danlu.domain.job import DEFAULT_PRIORITY
 from danlu.engines.base import Launch
 from danlu.engines.slurm_batch import render_inside
 from danlu.engines.slurm_commands import Person
@@ -37,7 +38,8 @@ class Record:
     at: float  # when its start was asked for
     cpus: int = 1
     memory_mib: int = 0
-    has_cards: bool = False
+    priority: int = DEFAULT_PRIORITY
+    is_boosted: bool = False  # Slurm has it before others of its priority
     tokens: list[str] = field(default_factory=list)  # one for each time it was submitted
     number: int | None = None  # what Slurm called it, once it has answered
     dropped: list[int] = field(default_factory=list)  # second copies that we took back: their ends are not its own
@@ -70,7 +72,11 @@ class Folders:
         for name in os.listdir(f"{self.root}/records"):
             if name.endswith(".json"):
                 with contextlib.suppress(OSError, ValueError, TypeError), open(f"{self.root}/records/{name}") as file:
-                    yield Record(**json.load(file))
+                    written = json.load(file)
+                    # One that another version wrote may hold more.
+                    yield Record(
+                        **{field.name: written[field.name] for field in fields(Record) if field.name in written}
+                    )
 
     def beat(self) -> None:
         with contextlib.suppress(OSError):
@@ -84,6 +90,10 @@ class Folders:
 
     def write(self, record: Record) -> None:
         _write(f"{self.root}/records/{record.run_id}.json", json.dumps(asdict(record)))
+
+    def write_all(self, records: Collection[Record]) -> None:
+        for record in records:
+            self.write(record)
 
     def folder(self, run_id: str) -> str:
         return f"{self.root}/runs/{run_id}"

@@ -136,16 +136,20 @@ def render_options(launch: Launch, comment: str, log: str, habits: Habits) -> li
     if launch.time_limit:
         longest = (habits.longest or {}).get(launch.queue or habits.default_partition)
         options.append(f"--time={limit_minutes(launch.time_limit, launch.grace, longest)}")
-    if (nice := nice_of(launch)) > 0:
+    if (nice := nice_of(launch.priority, is_boosted=launch.is_boosted)) > 0:
         options.append(f"--nice={nice}")
     return options
 
 
-def nice_of(launch: Launch) -> int:
+def nice_of(priority: int, *, is_boosted: bool) -> int:
     """How far back in the queue of Slurm. Less than nothing is a place before others: only who administers Slurm may
     give it, and not by an option of `sbatch`."""
-    boost = NICE_PER_STEP // 2 if launch.is_boosted else 0
-    return (DEFAULT_PRIORITY - launch.priority) * NICE_PER_STEP - boost
+    boost = NICE_PER_STEP // 2 if is_boosted else 0
+    return (DEFAULT_PRIORITY - priority) * NICE_PER_STEP - boost
+
+
+def renice_words(nice: int, numbers: Collection[int]) -> tuple[str, ...]:
+    return "scontrol", "update", f"JobId={','.join(map(str, numbers))}", f"Nice={nice}"
 
 
 def limit_minutes(limit: timedelta, grace: timedelta, longest: timedelta | None) -> int:

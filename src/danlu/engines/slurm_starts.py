@@ -18,7 +18,7 @@ from danlu.engines.slurm_commands import Answer, Commands, Person, is_trouble, m
 from danlu.engines.slurm_folders import Folders, Record
 from danlu.engines.slurm_look import Look
 from danlu.engines.slurm_runs import Runs
-from danlu.engines.slurm_script import nice_of, render_comment, render_options
+from danlu.engines.slurm_script import nice_of, render_comment, render_options, renice_words
 from danlu.engines.slurm_words import explain_refusal, last_words
 from danlu.errors import EngineDown
 
@@ -97,6 +97,7 @@ class Starts:
         token = secrets.token_hex(8)
         record.tokens.append(token)
         record.uid, record.number = person.uid, None
+        record.priority, record.is_boosted = launch.priority, launch.is_boosted
         payer = self._payer(launch, person)
         choice = await self._accounts.choose(payer) if payer else Choice()
         _note(record, choice.note)
@@ -124,8 +125,8 @@ class Starts:
             record.number = int(answer.out.strip().partition(";")[0])
             # A controller that was killed may give a number again that was taken back before.
             record.dropped = [number for number in record.dropped if number != record.number]
-        if record.number is not None and (nice := nice_of(launch)) < 0:
-            done = await self._commands.run(("scontrol", "update", f"JobId={record.number}", f"Nice={nice}"))
+        if record.number is not None and (nice := nice_of(launch.priority, is_boosted=launch.is_boosted)) < 0:
+            done = await self._commands.run(renice_words(nice, [record.number]))
             if done.code:
                 record.notes.append(f"it has no place before others in the queue: {last_words(done.said)}")
         self._runs.taken(record)

@@ -61,6 +61,7 @@ class Schedule:
         # What there was when the last plan had been carried out.
         self._planned: tuple[int, tuple[int, int]] | None = None
         self._settled: Mapping[Handle, Observation] = {}  # what was seen at the last tick that came to its end
+        self._boosted: frozenset[str] | None = None  # whose jobs the engine was told to put first
         self._is_unclear = False  # of somebody was said that nothing is known
         self._planned_at = datetime.min.replace(tzinfo=UTC)
         self._others = others or Reckoning()  # the runs that did not come through Danlu, at the last tick
@@ -169,6 +170,16 @@ class Schedule:
             words = engine.nodes_now() if isinstance(engine, KnowsNodes) else {}
             inventory.heard(nodes, self._queues_with(queues), others, words)
             await self._charge_others(others, now)
+            if isinstance(engine, HasQueues):
+                await self._reorder(engine, now)
+
+    async def _reorder(self, engine: HasQueues, now: datetime) -> None:
+        """Those of boosted people that wait in the engine's queue already are put first there too."""
+        boosted = self.outlook.standing.roster.boosted(now)
+        if boosted != self._boosted:
+            waiting = [job for job in self.book.live.holding() if job.state is not JobState.RUNNING]
+            first = {Handle(job.handle): job.user in boosted for job in waiting if job.handle}
+            self._boosted = boosted if await engine.reorder(first) else None
 
     async def _charge_others(self, others: Sequence[OtherRun], now: datetime) -> None:
         standing = self.outlook.standing
