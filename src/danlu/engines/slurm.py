@@ -20,7 +20,7 @@ from danlu.engines.slurm_judge import UNKNOWN
 from danlu.engines.slurm_look import Look
 from danlu.engines.slurm_others import node_now, other_handle, stop_words
 from danlu.engines.slurm_runs import Runs
-from danlu.engines.slurm_script import BELL, nice_of, render_stop, renice_words
+from danlu.engines.slurm_script import BELL, nice_of, render_stop
 from danlu.engines.slurm_shell import open_stream
 from danlu.engines.slurm_starts import Starts
 from danlu.engines.slurm_text import NodeFacts, parse_hostlist
@@ -146,14 +146,12 @@ class SlurmEngine:
                 nice = nice_of(record.priority, is_boosted=is_first)
                 moving.setdefault(nice, {})[line.number] = record
         for nice, records in moving.items():
-            answer = await self._commands.run(renice_words(nice, records))
-            if is_trouble(answer):
-                raise EngineDown(f"Slurm does not answer: {last_words(answer.said)}")
-            if answer.code:  # one may have begun meanwhile; or this server does not administer Slurm
-                log.warning("not all runs could be moved in Slurm's queue: %s", last_words(answer.said))
-            for record in records.values():
-                record.is_boosted = not record.is_boosted
-            await asyncio.to_thread(self._folders.write_all, list(records.values()))
+            if await self._starts.renice(nice, records):
+                for record in records.values():
+                    record.is_boosted = not record.is_boosted
+                await asyncio.to_thread(self._folders.write_all, list(records.values()))
+            else:
+                is_done = False
         return is_done
 
     def handle(self, run_id: RunId) -> Handle:

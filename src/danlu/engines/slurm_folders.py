@@ -47,6 +47,10 @@ class Record:
     end: dict[str, Any] | None = None  # how it ended
     notes: list[str] = field(default_factory=list)
 
+    def note(self, text: str) -> None:
+        if text and text not in self.notes:
+            self.notes.append(text)
+
 
 class Folders:
     def __init__(self, shared_dir: str) -> None:
@@ -104,7 +108,7 @@ class Folders:
         if not os.path.isdir(folder):
             env, left_out = render_env(launch.env)
             if left_out:
-                record.notes.append(f"variables that no shell can pass on were left out: {', '.join(left_out)}")
+                record.note(f"variables that no shell can pass on were left out: {', '.join(left_out)}")
             building = f"{folder}.{secrets.token_hex(4)}"
             os.mkdir(building, 0o700)
             try:

@@ -7,7 +7,7 @@ import logging
 import secrets
 import time
 from collections import defaultdict
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 
 from danlu.domain.job import Reason
@@ -100,9 +100,9 @@ class Starts:
         record.priority, record.is_boosted = launch.priority, launch.is_boosted
         payer = self._payer(launch, person)
         choice = await self._accounts.choose(payer) if payer else Choice()
-        _note(record, choice.note)
+        record.note(choice.note)
         if launch.ask.memory_mib and not self._look.habits().holds_memory:
-            _note(record, "memory limit not enforced: this Slurm does not confine jobs (`danlu doctor` says how to)")
+            record.note("memory limit not enforced: this Slurm does not confine jobs (`danlu doctor` says how to)")
         try:
             await asyncio.to_thread(self._folders.prepare, launch, record, person)
         except OSError as error:
@@ -113,7 +113,7 @@ class Starts:
             return
         answer = await self._sbatch(launch, person, token, choice)
         if payer and _is_about_accounts(answer) and (other := await self._accounts.instead_of(choice, payer)):
-            _note(record, other.note)
+            record.note(other.note)
             answer = await self._sbatch(launch, person, token, other)
         if answer.code:
             why = explain_refusal(answer.said)
@@ -126,11 +126,17 @@ class Starts:
             # A controller that was killed may give a number again that was taken back before.
             record.dropped = [number for number in record.dropped if number != record.number]
         if record.number is not None and (nice := nice_of(launch.priority, is_boosted=launch.is_boosted)) < 0:
-            done = await self._commands.run(renice_words(nice, [record.number]))
-            if done.code:
-                record.notes.append(f"it has no place before others in the queue: {last_words(done.said)}")
+            await self.renice(nice, {record.number: record})
         self._runs.taken(record)
         await asyncio.to_thread(self._folders.write, record)
+
+    async def renice(self, nice: int, records: Mapping[int, Record]) -> bool:
+        """Move jobs in Slurm's queue; where it does not let us, their people read it. False: it did not answer."""
+        answer = await self._commands.run(renice_words(nice, records))
+        if is_trouble(answer) or "permission denied" in answer.said:  # else one of them has begun meanwhile
+            for record in records.values():
+                record.note(f"it has no place before others in the queue: {last_words(answer.said)}")
+        return not is_trouble(answer)
 
     def _payer(self, launch: Launch, person: Person) -> Payer | None:
         """None where Slurm keeps no books."""
@@ -153,11 +159,6 @@ class Starts:
     async def _refused(self, launch: Launch, why: Reason) -> None:
         end = Observation(RunState.ENDED, ending=Ending.NOT_STARTED, reason=why)
         await self._runs.end(self._runs.records[launch.run_id], end)
-
-
-def _note(record: Record, note: str) -> None:
-    if note and note not in record.notes:
-        record.notes.append(note)
 
 
 def _is_about_accounts(answer: Answer) -> bool:
