@@ -125,11 +125,11 @@ async def test_who_is_boosted_while_they_wait_goes_first(rig: Any) -> None:
         return ranked[0][2].rpartition(":")[2]
 
     assert first() == "e.1"
-    await until(lambda: rig.engine.reorder({earlier.handle: False, later.handle: True}))
-    assert first() == "l.1"
+    await rig.engine.reorder({earlier.handle: False, later.handle: True})
+    await rig.until(lambda: first() == "l.1")
     await rig.restart()  # what Slurm was told is known after it
-    await until(lambda: rig.engine.reorder({earlier.handle: False, later.handle: False}))
-    assert first() == "e.1"
+    await rig.engine.reorder({earlier.handle: False, later.handle: False})
+    await rig.until(lambda: first() == "e.1")
 
 
 @both_versions

@@ -14,7 +14,6 @@ import pytest
 
 from danlu.engines.base import Ending, RunState
 from danlu.engines.slurm import SlurmEngine
-from danlu.errors import EngineDown
 from tests.contract.engine_rigs import LIMIT_SECONDS, NEVER, with_rig
 from tests.contract.slurm_rig import SlurmRig
 from tests.slurm.cluster import shared_cluster, slurm_cluster
@@ -231,11 +230,11 @@ async def test_a_full_shared_folder_holds_things_up_and_loses_nothing(rig: Any) 
         assert subprocess.run(["sh", "-c", f"cat /dev/zero > {records}/filler"], capture_output=True).returncode
         launch = rig.launch("b.1", "true", user=OWNER, workdir="/")
         await rig.engine.start([launch])
-        with pytest.raises(EngineDown, match="cannot be written"):
-            await rig.engine.stop(going, grace=NEVER)
-        assert (await rig.engine.observe([going]))[going].state is RunState.RUNNING
-        (records / "filler").unlink()
         await rig.engine.stop(going, grace=NEVER)
+        await rig.until(lambda: (folder_of(rig, "a.1") / "exit").exists())
+        assert (await rig.engine.observe([going]))[going].state is RunState.RUNNING, "its end is not written down yet"
+        assert {file.name for file in records.iterdir()} == {*kept, "filler"}, "nothing is left by those who try"
+        (records / "filler").unlink()
         assert (await rig.ended(going)).ending is Ending.STOPPED
 
         async def ended() -> Any:

@@ -190,8 +190,8 @@ class HasQueues(Protocol):
         """How many more runs its queue takes."""
         ...
 
-    async def reorder(self, first: Mapping[Handle, bool]) -> bool:
-        """Which of those that wait there go before others of their priority now. False: not all could be told yet."""
+    async def reorder(self, first: Mapping[Handle, bool]) -> None:
+        """Which of those that wait there go before others of their priority now, and which do not."""
         ...
 
 

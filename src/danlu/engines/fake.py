@@ -241,10 +241,8 @@ class FakeCluster(FakeEngine):
     def room_for(self) -> int:
         return 1 << 62
 
-    async def reorder(self, first: Mapping[Handle, bool]) -> bool:
-        self._check_up()
+    async def reorder(self, first: Mapping[Handle, bool]) -> None:
         self.first = {handle for handle, is_first in first.items() if is_first}
-        return set(first) <= set(self._seen)
 
     async def stop(self, handle: Handle, *, grace: timedelta, notice: Notice | None = None) -> None:
         await super().stop(handle, grace=grace, notice=notice)

@@ -15,14 +15,15 @@ from danlu.domain.written import Notice
 from danlu.engines.base import Ending, Handle, Launch, NodeNow, Observation, OtherRun, RunState, Stream
 from danlu.engines.slurm_accounts import Accounts
 from danlu.engines.slurm_commands import Commands, Person, is_trouble
-from danlu.engines.slurm_folders import Folders, Record, check_run_id
+from danlu.engines.slurm_folders import Folders, check_run_id
 from danlu.engines.slurm_judge import UNKNOWN
 from danlu.engines.slurm_look import Look
+from danlu.engines.slurm_order import Order
 from danlu.engines.slurm_others import node_now, other_handle, stop_words
 from danlu.engines.slurm_runs import Runs
-from danlu.engines.slurm_script import BELL, nice_of, render_stop
 from danlu.engines.slurm_shell import open_stream
 from danlu.engines.slurm_starts import Starts
+from danlu.engines.slurm_stops import Stops
 from danlu.engines.slurm_text import NodeFacts, parse_hostlist
 from danlu.engines.slurm_words import last_words
 from danlu.errors import EngineDown, Refused
@@ -33,9 +34,9 @@ IDLE_S = 8.0  # between looks when nothing of ours is there
 BUSY_S = 2.0  # … when something is, and nothing happens
 SOON_S = 0.1  # … when something was just started or stopped; from there slower and slower
 BEAT_S = 0.25  # between glances at what runs have written down, which cost the controller nothing
+CALM = 20  # looks after which nothing gets slower any more
 NODES_S = 15.0
 OUR_PART = 0.8
-OVERDUE = timedelta(seconds=30)
 _FOREIGN = Observation(
     RunState.ENDED,
     ending=Ending.LOST,
@@ -64,13 +65,16 @@ class SlurmEngine:
         self._look = Look(self._commands)
         self._runs = Runs(self._folders, self._look)
         accounts = Accounts(self._commands, may_make=makes_accounts)
-        self._starts = Starts(self._commands, self._folders, self._look, self._runs, accounts, self._submitted)
+        self._order = Order(self._commands, self._folders, self._runs)
+        self._starts = Starts(
+            self._commands, self._folders, self._look, self._runs, accounts, self._order, self._submitted
+        )
+        self._stops = Stops(self._commands, self._folders, self._look, self._runs, self._woken)
         self._idle_s = idle_s
         self._on_change: Callable[[], None] = lambda: None
         self._observed: tuple[list[Handle], tuple[int, set[str]], Mapping[Handle, Observation]] | None = None
         self._down = "it was not asked yet"
         self._down_since = datetime.now(UTC)
-        self._told: dict[str, float] = {}  # stops that were passed on: when
         self._wake = asyncio.Event()
         self._looking = asyncio.Lock()
         self._away_since: float | None = None  # when we last looked, as long as nobody has caught up with that
@@ -83,8 +87,10 @@ class SlurmEngine:
     async def open(self, on_change: Callable[[], None]) -> None:
         self._on_change = on_change
         self._runs.load(await asyncio.to_thread(self._folders.open))
+        self._order.load()
+        self._stops.load()
         self._away_since = self._folders.last_beat()
-        self._look.instance = self._folders.instance
+        self._look.jobs.instance = self._folders.instance
         self._is_open = True
         with contextlib.suppress(EngineDown):  # the server works without it, and says so
             await self.look()
@@ -97,6 +103,7 @@ class SlurmEngine:
             self._watcher.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await self._watcher
+        await self._stops.close()
         await self._starts.close()
         self._commands.close()
 
@@ -128,31 +135,14 @@ class SlurmEngine:
         """A controller that is full makes everybody's `sbatch` wait: a part of what it takes is left to others. What is
         over fills it too, until it is forgotten there."""
         records = self._runs.records
-        coming = sum(records[run_id].end is None for run_id in records.keys() - self._look.ours.keys())
+        coming = sum(records[run_id].end is None for run_id in records.keys() - self._look.jobs.ours.keys())
         return max(0, int(self._look.max_job_count * OUR_PART) - self._look.listed - coming)
 
-    async def reorder(self, first: Mapping[Handle, bool]) -> bool:
-        self._check_up()
-        is_done = True
-        moving: dict[int, dict[int, Record]] = {}
+    async def reorder(self, first: Mapping[Handle, bool]) -> None:
         for handle, is_first in first.items():
-            record = self._runs.records.get(_run_id(handle)) if self._is_ours(handle) else None
-            if record is None or record.end or record.is_boosted == is_first:
-                continue
-            line = self._runs.line_of(record.run_id)
-            if line is None or record.run_id in self._starts.on_the_way:
-                is_done = False
-            elif line.is_waiting:
-                nice = nice_of(record.priority, is_boosted=is_first)
-                moving.setdefault(nice, {})[line.number] = record
-        for nice, records in moving.items():
-            if await self._starts.renice(nice, records):
-                for record in records.values():
-                    record.is_boosted = not record.is_boosted
-                await asyncio.to_thread(self._folders.write_all, list(records.values()))
-            else:
-                is_done = False
-        return is_done
+            if self._is_ours(handle):
+                self._order.boost(_run_id(handle), is_first)
+        self._woken()
 
     def handle(self, run_id: RunId) -> Handle:
         check_run_id(run_id)
@@ -195,16 +185,7 @@ class SlurmEngine:
         record = self._runs.records.get(_run_id(handle))
         if record is None or record.end or not self._is_ours(handle):
             return
-        lead = notice.lead if notice else timedelta()
-        text = render_stop(grace, notice)
-        record.stop = {"at": time.time(), "last_s": (lead + grace).total_seconds(), "text": text}
-        try:
-            await asyncio.to_thread(self._write_stop, record)
-        except OSError as error:
-            raise EngineDown(f"the shared folder cannot be written: {error.strerror}") from None
-        self._told.pop(record.run_id, None)
-        await self._pass_on_stops()
-        self._woken()
+        await self._stops.ask(record, grace, notice)
 
     def ended(self) -> Collection[Handle]:
         seen = self._runs.seen
@@ -274,15 +255,17 @@ class SlurmEngine:
             try:
                 await self._pause()
                 await self.look()
-                await self._pass_on_stops()
+                await self._order.put_right()
+                await self._stops.pass_on()
             except EngineDown:
                 pass  # said once in `look`, and to everybody who asks
             except Exception:
                 log.exception("a look at Slurm failed")
+                await asyncio.sleep(BUSY_S)  # whatever failed: others are heard meanwhile
 
     async def _pause(self) -> None:
         """Until the next look is due; meanwhile what runs write down themselves is seen at once."""
-        self._calm += 1
+        self._calm = min(self._calm + 1, CALM)
         is_busy = self._runs.has_active or self._starts.is_busy
         most = BUSY_S if is_busy and not self._down else self._idle_s
         wait_s = max(min(SOON_S * 1.5**self._calm, most), 4 * self._look.took_s)
@@ -303,8 +286,7 @@ class SlurmEngine:
             try:
                 if not self._look.config:
                     await self._look.learn()
-                owners = {run_id: record.uid for run_id, record in self._runs.records.items()}
-                await self._look.look(owners, self._runs.begun)
+                await self._look.look(self._runs.owner_of, self._runs.begun_as)
             except EngineDown as error:
                 if self._down != error.text:
                     self._down_since = self._down_since if self._down else datetime.now(UTC)
@@ -332,47 +314,19 @@ class SlurmEngine:
             self._away_since = since
         return since is not None and bool(self._look.others_told.past)
 
-    def _write_stop(self, record: Record) -> None:
-        self._folders.write(record)
-        self._folders.write_stop(record)
-
-    async def _pass_on_stops(self) -> None:
-        """Each stop once, by a number that was just seen to be this run's; again, and by force, if it did not help."""
-        now = time.time()
-        for record in list(self._runs.records.values()):
-            line = self._runs.line_of(record.run_id) if record.stop and not record.end else None
-            if record.stop is None or line is None or line.is_over:
-                continue
-            told_at = self._told.get(record.run_id)
-            is_overdue = now > max(record.stop["at"] + record.stop["last_s"], told_at or 0) + OVERDUE.total_seconds()
-            if told_at is not None and not is_overdue:
-                continue
-            if line.is_waiting:
-                words = ["scancel", "--state=PENDING", str(line.number)]
-            elif is_overdue:
-                words = ["scancel", str(line.number)]
-            else:
-                words = ["scancel", f"--signal={BELL}", "--batch", str(line.number)]
-            if (await self._commands.run(words)).code == 0:
-                self._told[record.run_id] = now
-                if line.is_waiting:
-                    self._told.pop(record.run_id)  # it may have started in between: then it is told again
-                    self._woken()
-
     async def _cancel_extras(self) -> None:
         try:
             dropped = await self._runs.drop_extras()
         except OSError as error:
             log.warning("second copies of runs stay in Slurm's queue for now: %s", error.strerror)
             dropped = []
-        for number in (*dropped, *(line.number for line in self._look.strays)):
-            await self._commands.run(("scancel", "--state=PENDING", str(number)))
+        await self._stops.cancel_waiting([*dropped, *self._look.jobs.strays.values()])
 
     async def _stop_other(self, handle: Handle) -> None:
         """By the number that this job has now: tomorrow it may be another's."""
         if time.monotonic() - self._look.began_at > 1.0:  # not for each task of an array
             await self.look()
-        for line in self._look.others:
+        for line in list(self._look.jobs.others.values()):
             if not line.is_over and other_handle(line) == handle:
                 answer = await self._commands.run(stop_words(line))
                 if is_trouble(answer):

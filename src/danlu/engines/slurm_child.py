@@ -17,7 +17,9 @@ def run_child(
 ) -> tuple[int, bytes, bytes]:
     """Its exit code, output and complaints. Raises TimeoutExpired and OSError."""
     pipe = subprocess.PIPE
-    process = subprocess.Popen(argv, env=env, cwd="/", bufsize=0, stdin=pipe, stdout=pipe, stderr=pipe, **who)
+    # A Ctrl-C for the server is none for it: what it was about to say would be lost.
+    apart = {"cwd": "/", "start_new_session": True, **who}
+    process = subprocess.Popen(argv, env=env, bufsize=0, stdin=pipe, stdout=pipe, stderr=pipe, **apart)
     try:
         return _talk(process, stdin, time.monotonic() + patience_s)
     finally:

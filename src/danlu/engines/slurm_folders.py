@@ -9,6 +9,7 @@ trash/       folders of runs that are forgotten
 
 import contextlib
 import json
+import logging
 import os
 import secrets
 import shutil
@@ -26,6 +27,8 @@ from danlu.engines.slurm_script import Begun, Ended, parse_begun, parse_ended, r
 from danlu.engines.slurm_trash import Trash
 from danlu.errors import Invalid
 
+log = logging.getLogger(__name__)
+
 _LONGEST_WORD = 8192
 
 
@@ -39,7 +42,8 @@ class Record:
     cpus: int = 1
     memory_mib: int = 0
     priority: int = DEFAULT_PRIORITY
-    is_boosted: bool = False  # Slurm has it before others of its priority
+    is_boosted: bool = False
+    nice: int | None = 0  # where Slurm has it in its queue; None while it is being told
     tokens: list[str] = field(default_factory=list)  # one for each time it was submitted
     number: int | None = None  # what Slurm called it, once it has answered
     dropped: list[int] = field(default_factory=list)  # second copies that we took back: their ends are not its own
@@ -70,17 +74,33 @@ class Folders:
         except FileNotFoundError:
             self.instance = secrets.token_hex(4)
             _write(f"{self.root}/instance", f"{self.instance}\n")
-        return list(self._records())
+        names = {*os.listdir(f"{self.root}/records")}
+        self._sweep(names)
+        return list(self._records(names))
 
-    def _records(self) -> Iterator[Record]:
-        for name in os.listdir(f"{self.root}/records"):
-            if name.endswith(".json"):
-                with contextlib.suppress(OSError, ValueError, TypeError), open(f"{self.root}/records/{name}") as file:
-                    written = json.load(file)
-                    # One that another version wrote may hold more.
-                    yield Record(
-                        **{field.name: written[field.name] for field in fields(Record) if field.name in written}
-                    )
+    def _sweep(self, names: Collection[str]) -> None:
+        """What was being made when a server was killed."""
+        for name in names:
+            if not name.endswith(".json"):
+                os.unlink(f"{self.root}/records/{name}")
+        for name in os.listdir(f"{self.root}/runs"):
+            if f"{name}.json" not in names:
+                self._trash.take(self.folder(name))
+        self._trash.empty()
+
+    def _records(self, names: Collection[str]) -> Iterator[Record]:
+        """A folder that cannot be read must not look like one with nothing in it: OSError is not suppressed."""
+        for name in names:
+            if not name.endswith(".json"):
+                continue
+            with open(f"{self.root}/records/{name}") as file:
+                text = file.read()
+            try:
+                written = json.loads(text)
+                # One that another version wrote may hold more.
+                yield Record(**{field.name: written[field.name] for field in fields(Record) if field.name in written})
+            except (ValueError, TypeError) as error:
+                log.warning("what was written down of the run %s cannot be read: %s", name, error)
 
     def beat(self) -> None:
         with contextlib.suppress(OSError):
@@ -193,9 +213,14 @@ def check_run_id(run_id: str) -> None:
 
 def _write(path: str, text: str) -> None:
     building = f"{path}.{secrets.token_hex(4)}"
-    with open(building, "w", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
-        file.write(text)
-    os.replace(building, path)
+    try:
+        with open(building, "w", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
+            file.write(text)
+        os.replace(building, path)
+    except OSError:
+        with contextlib.suppress(OSError):
+            os.unlink(building)  # a full disk would be filled with empty ones
+        raise
 
 
 def _create(path: str, text: str, person: Person) -> None:

@@ -3,22 +3,21 @@
 import asyncio
 import secrets
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from danlu.domain.resources import Seat
 from danlu.engines.slurm_commands import Commands
 from danlu.engines.slurm_others import PAST_FORMAT, Others, parse_past, unexplained
-from danlu.engines.slurm_script import Habits, parse_comment
+from danlu.engines.slurm_script import Habits
+from danlu.engines.slurm_sorting import NumberOf, Sorting
 from danlu.engines.slurm_text import (
     ACCOUNTING_FORMAT,
     QUEUE_FORMAT,
-    SEATLESS,
     NodeFacts,
     Partition,
     PastJob,
-    QueueLine,
     QueueReader,
     parse_accounting,
     parse_config,
@@ -39,17 +38,10 @@ class Look:
     """What Slurm last said. `began_at` (monotonic) is when the question was asked, not when it was answered."""
 
     commands: Commands
-    instance: str = ""
     began_at: float = 0.0
     took_s: float = 0.0
     listed: int = 0  # how many jobs it has in its memory, those that are over included
-    ours: dict[str, list[QueueLine]] = field(default_factory=dict)
-    doubled: list[str] = field(default_factory=list)  # runs of ours that it has more than once
-    calm: dict[str, QueueLine] = field(default_factory=dict)  # runs of ours that only wait
-    others: list[QueueLine] = field(default_factory=list)
-    # They wait to be a run of ours that is over and forgotten: a controller that was killed puts some back there.
-    strays: list[QueueLine] = field(default_factory=list)
-    holding: list[QueueLine] = field(default_factory=list)  # those that have a place, whosever they are
+    jobs: Sorting = field(default_factory=Sorting)
     others_told: Others = field(default_factory=Others)
     seats: dict[int, tuple[Seat, ...]] = field(default_factory=dict)
     nodes: list[NodeFacts] = field(default_factory=list)
@@ -59,9 +51,7 @@ class Look:
     partitions: list[Partition] = field(default_factory=list)
     config: dict[str, str] = field(default_factory=dict)
     _reader: QueueReader = field(default_factory=QueueReader)
-    _sorted_by: tuple[Sequence[QueueLine], Mapping[str, int], Mapping[str, int]] | None = None
     _holding: frozenset[int] = frozenset()
-    _buried: dict[int, tuple[str, float]] = field(default_factory=dict)
     _past_until: float = float("-inf")
 
     async def learn(self) -> None:
@@ -77,61 +67,24 @@ class Look:
         self.nodes, self.partitions = parse_nodes(nodes), parse_partitions(partitions)
         self.nodes_at = time.monotonic()
 
-    async def look(self, owners: Mapping[str, int], begun: Mapping[str, int]) -> None:
-        """One question for all: a busy slurmctld drops clients that ask per job. `owners` of our runs are their
-        users' numbers: anyone can write the name of a run into a comment, so only its owner's job is the run. As which
-        jobs they have `begun`: what else of their owner runs under that name is none of ours."""
+    async def look(self, owner_of: NumberOf, begun_as: NumberOf) -> None:
+        """One question for all: a busy slurmctld drops clients that ask per job. See `Sorting.sort`."""
         began_at = time.monotonic()
         mark = secrets.token_hex(6)
         said = await self.commands.ask_or_ping("squeue", "-h", "-a", "-t", "all", "-o", f"{mark}|{QUEUE_FORMAT}")
-        lines = self._reader.read(said, mark)
-        sorted_by = (lines, owners, dict(begun))
-        # The same list again is sorted already: comparing ten thousand lines with themselves costs next to nothing.
-        if self._sorted_by is None or lines is not self._sorted_by[0] or sorted_by != self._sorted_by or self._buried:
-            self.sort(lines, owners, begun)
-            self._sorted_by = sorted_by
-        self.listed = len(lines)
-        if self._buried:
-            listed = {line.number for line in lines}
-            self._buried = {
-                number: (run_id, at)
-                for number, (run_id, at) in self._buried.items()
-                if number in listed or at > began_at
-            }
+        fresh = self._reader.read(said, mark)
+        self.jobs.sort(fresh, self._reader.gone, began_at=began_at, owner_of=owner_of, begun_as=begun_as)
+        self.listed = self._reader.count
         self.took_s = time.monotonic() - began_at
         self.began_at = began_at
         await self._look_around()
         if time.monotonic() > self._past_until:
             self.others_told.past = []
-        self.others_told.tell(self.others, self.seats)
-
-    def sort(self, lines: Sequence[QueueLine], owners: Mapping[str, int], begun: Mapping[str, int]) -> None:
-        """Whose they are."""
-        ours: dict[str, list[QueueLine]] = {}
-        others: list[QueueLine] = []
-        strays: list[QueueLine] = []
-        for line in lines:
-            named = parse_comment(line.comment)
-            run_id = named[1] if named and named[0] == self.instance else ""
-            if run_id and owners.get(run_id) == line.uid:
-                if line.state not in SEATLESS and begun.get(run_id, line.number) != line.number:
-                    others.append(line)
-                elif run_id in ours:
-                    ours[run_id].append(line)
-                else:
-                    ours[run_id] = [line]
-            elif run_id and run_id not in owners and line.is_waiting:
-                strays.append(line)
-            elif not run_id or not self._is_left_over(line, run_id):
-                others.append(line)
-        self.ours, self.others, self.strays = ours, others, strays
-        self.doubled = [run_id for run_id, copies in ours.items() if len(copies) > 1]
-        self.calm = {run_id: copies[0] for run_id, copies in ours.items() if len(copies) == 1 and copies[0].is_waiting}
-        self.holding = [line for line in lines if line.state not in SEATLESS]
+        self.others_told.tell(self.jobs.others.values(), self.seats)
 
     async def _look_around(self) -> None:
         """Where those are that have a place, and what that leaves."""
-        numbers = frozenset(line.number for line in self.holding)
+        numbers = frozenset(line.number for line in self.jobs.holding.values())
         if numbers != self._holding:
             self._holding, self.moved_at = numbers, self.began_at
         # Again and again on a busy cluster, but not with every look.
@@ -150,28 +103,19 @@ class Look:
             "sacct", "-n", "-P", "-X", "-D", "-a", f"--starttime={begin:%Y-%m-%dT%H:%M:%S}", f"--delimiter={mark}",
             f"--format={PAST_FORMAT}",
         )  # fmt: skip
-        self.others_told.past = await asyncio.to_thread(parse_past, said, mark, self.instance, begin)
+        self.others_told.past = await asyncio.to_thread(parse_past, said, mark, self.jobs.instance, begin)
         self._past_until = time.monotonic() + PAST_TOLD_S
-
-    def bury(self, number: int, run_id: str) -> None:
-        """A run of ours is over and forgotten. Slurm lists its job for a while, and it is nobody else's."""
-        self._buried[number] = run_id, time.monotonic()
-
-    def _is_left_over(self, line: QueueLine, run_id: str) -> bool:
-        """Of a run that was ours. A job that only says so, and goes on, is somebody's."""
-        is_going = line.is_over or line.state == "COMPLETING"
-        return is_going or self._buried.get(line.number, ("", 0.0))[0] == run_id
 
     async def _look_closer(self) -> None:
         """Which cards those hold that have just begun: Slurm tells it job by job only. Some do not even say that they
         asked for any; they are asked about where cards are taken and nobody is known to have them."""
         self.seats = {number: seats for number, seats in self.seats.items() if number in self._holding}
-        new = sorted(line.number for line in self.holding if line.gres and line.number not in self.seats)
+        new = sorted(line.number for line in self.jobs.holding.values() if line.gres and line.number not in self.seats)
         is_fresh = self.nodes_at > self.moved_at
         if is_fresh and (puzzling := unexplained(self.nodes, self.seats.values())):
             new += [
                 line.number
-                for line in self.holding
+                for line in self.jobs.holding.values()
                 if not line.gres and line.number not in self.seats and puzzling & {*parse_hostlist(line.nodelist)}
             ]
         if new:
@@ -188,27 +132,19 @@ class Look:
         return parse_job_seats(said)
 
     async def exit_codes(self, numbers: Collection[int]) -> dict[int, int]:
-        """Of these jobs, if they are still listed, and maybe of others: one question."""
+        """Of these jobs, if they are still listed, and maybe of others: one question. Raises EngineDown."""
         if not numbers:
             return {}
         only = map(str, numbers) if len(numbers) == 1 else ()
-        try:
-            return parse_exit_codes(await self.commands.ask("scontrol", "-o", "show", "job", *only))
-        except EngineDown:  # Slurm has let it go meanwhile
-            return {}
+        return parse_exit_codes(await self.commands.ask("scontrol", "-o", "show", "job", *only))
 
-    async def remembered(self, numbers: Collection[int]) -> dict[int, PastJob]:
-        """What accounting knows of jobs that the controller has let go; nothing where it is off or away."""
+    async def remembered(self, numbers: Collection[int]) -> list[PastJob]:
+        """What accounting knows of jobs that the controller has let go; nothing where it is off. Raises EngineDown."""
         if not numbers or not self.has_accounting:
-            return {}
+            return []
         wanted = ",".join(map(str, sorted(numbers)))
-        try:
-            said = await self.commands.ask(
-                "sacct", "-n", "-P", "-X", "-D", "-j", wanted, f"--format={ACCOUNTING_FORMAT}"
-            )
-        except EngineDown:
-            return {}
-        return {past.number: past for past in parse_accounting(said)}
+        said = await self.commands.ask("sacct", "-n", "-P", "-X", "-D", "-j", wanted, f"--format={ACCOUNTING_FORMAT}")
+        return parse_accounting(said)
 
     @property
     def cluster(self) -> str:

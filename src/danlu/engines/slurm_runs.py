@@ -2,8 +2,9 @@
 
 import asyncio
 import logging
+import pwd
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
@@ -15,6 +16,7 @@ from danlu.engines.slurm_judge import TAKEN, UNKNOWN, Evidence, choose, extras, 
 from danlu.engines.slurm_look import Look
 from danlu.engines.slurm_script import ALREADY_BEGUN, NO_FOLDER, Begun, Ended
 from danlu.engines.slurm_text import OVER, PastJob, QueueLine
+from danlu.errors import EngineDown
 
 log = logging.getLogger(__name__)
 
@@ -41,7 +43,6 @@ class Runs:
         self._looked_at: float | None = None
         self._blind: set[str] = set()  # nobody looked for so long that Slurm may have forgotten their ends
         self._waiting: dict[str, QueueLine] = {}  # what Slurm says of those that were found to wait in its queue
-        self._calm: Mapping[str, QueueLine] = {}  # those of the last look that was thought of
         self._glanced = 0
         self._unwritten: set[str] = set()  # their ends find no room on the disk
 
@@ -59,10 +60,14 @@ class Runs:
         seen = self.seen.get(run_id)
         return seen is None or seen.state is not RunState.UNKNOWN
 
-    @property
-    def begun(self) -> dict[str, int]:
-        """As which job of Slurm's those have begun that are not over."""
-        return {run_id: begun.number for run_id, begun in self._begun.items()}
+    def owner_of(self, run_id: str) -> int | None:
+        record = self.records.get(run_id)
+        return record.uid if record else None
+
+    def begun_as(self, run_id: str) -> int | None:
+        """Which job of Slurm's it has begun as, if it is not over."""
+        begun = self._begun.get(run_id)
+        return begun.number if begun else None
 
     @property
     def has_active(self) -> bool:
@@ -71,13 +76,14 @@ class Runs:
     def submitting(self, record: Record) -> None:
         self.records[record.run_id] = record
         self._submitting.add(record.run_id)
-        self._waiting.pop(record.run_id, None)
         self._see(record.run_id, None)
-        self._odd_since.pop(record.run_id, None)
+        for memory in (self._waiting, self._odd_since, self._past, self._exit_codes):
+            memory.pop(record.run_id, None)
 
     def submitted(self, record: Record) -> None:
         self._submitting.discard(record.run_id)
         self._submitted_at[record.run_id] = time.monotonic()
+        self._look.jobs.touch(record.run_id)  # by now it is known whose it is
 
     def taken(self, record: Record) -> None:
         if record.run_id not in self.seen:
@@ -102,15 +108,22 @@ class Runs:
             memory.pop(record.run_id, None)
 
     async def forget(self, run_ids: Collection[str]) -> None:
-        over = [run_id for run_id in run_ids if (record := self.records.get(run_id)) and record.end]
+        """Also those of which Slurm knows nothing: one that turns up there after all is a stray."""
+        unknown = RunState.UNKNOWN
+        over = [
+            run_id
+            for run_id in run_ids
+            if (record := self.records.get(run_id)) and (record.end or self.seen.get(run_id, TAKEN).state is unknown)
+        ]
         for run_id in over:
             if (number := self.records.pop(run_id).number) is not None:
-                self._look.bury(number, run_id)
+                self._look.jobs.bury(run_id, number, time.monotonic())
             self._see(run_id, None)
         await asyncio.to_thread(self._folders.forget, over)
 
     def _see(self, run_id: str, seen: Observation | None) -> None:
         self.news += 1
+        self._look.jobs.touch(run_id)
         if seen:
             self.seen[run_id] = seen
         else:
@@ -120,27 +133,27 @@ class Runs:
         record = self.records.get(run_id)
         return choose(self._evidence(record)) if record else None
 
-    async def drop_extras(self) -> list[int]:
+    async def drop_extras(self) -> list[QueueLine]:
         """Jobs that wait to be a run which another job is already: to be cancelled. Written down first, else their end
         would be taken for the run's where Slurm forgets the other one."""
-        dropped: list[int] = []
-        for record in [record for run_id in self._look.doubled if (record := self.records.get(run_id))]:
+        dropped: list[QueueLine] = []
+        for record in [record for run_id in self._look.jobs.doubled if (record := self.records.get(run_id))]:
             if record.end:
                 continue
             evidence = self._evidence(record)
-            if not (numbers := [line.number for line in extras(evidence)]):
+            if not (copies := extras(evidence)):
                 continue
             kept = evidence.begun or choose(evidence)
             record.number = kept.number if kept else None
-            record.dropped = sorted({*record.dropped, *numbers})
+            record.dropped = sorted({*record.dropped, *(line.number for line in copies)})
             await asyncio.to_thread(self._folders.write, record)
-            dropped += numbers
+            dropped += copies
         return dropped
 
     async def glance(self) -> bool:
         """Has one of those that run written its end? Costs the controller nothing. True if something is new."""
-        calm, seen = self._look.calm, self.seen
-        places = [run_id for run_id in self._look.ours if run_id not in calm]
+        calm, seen = self._look.jobs.calm, self.seen
+        places = [run_id for run_id in self._look.jobs.ours if run_id not in calm]
         running = [run_id for run_id in places if seen.get(run_id, TAKEN).state is RunState.RUNNING]
         start = self._glanced % max(len(running), 1)
         some = (running[start:] + running[:start])[:GLANCES]
@@ -156,19 +169,17 @@ class Runs:
         self._looked_at = now
         active = [record for record in self._restless() if self._is_open(record)]
         await self._read([record for record in active if self._may_have_written(record)])
-        await self._ask_accounting(active)
-        await self._ask_exit_codes(active)
-        changed = await self._judge_all(active)
-        self._blind.difference_update(self._look.ours)
+        unsure = await self._ask_accounting(active) | await self._ask_exit_codes(active)
+        changed = await self._judge_all([record for record in active if record.run_id not in unsure])
+        if self._blind:
+            self._blind.difference_update(self._look.jobs.ours)
         return changed
 
     def _restless(self) -> list[Record]:
         """Of those that wait, nearly all wait as before: they are the same line, and are not thought of again."""
-        calm, waiting = self._look.calm, self._waiting
-        if calm is not self._calm:
-            for run_id in [run_id for run_id, line in waiting.items() if calm.get(run_id) is not line]:
-                del waiting[run_id]
-            self._calm = calm
+        waiting, changed = self._waiting, self._look.jobs.changed
+        while changed:
+            waiting.pop(changed.pop(), None)
         return [self.records[run_id] for run_id in self.records.keys() - waiting.keys()]
 
     def _is_open(self, record: Record) -> bool:
@@ -176,7 +187,7 @@ class Runs:
         return record.end is None and record.run_id not in self._submitting and is_late
 
     def _may_have_written(self, record: Record) -> bool:
-        lines, before = self._look.ours.get(record.run_id, ()), self.seen.get(record.run_id)
+        lines, before = self._look.jobs.ours.get(record.run_id, ()), self.seen.get(record.run_id)
         if not lines or any(not line.is_waiting for line in lines):
             return True
         # Who waits has run before if it was seen to; or nobody has looked since this server began.
@@ -193,7 +204,7 @@ class Runs:
         def read() -> Iterator[tuple[Record, Begun | None, Ended | None]]:
             for record in records:
                 ended = self._folders.ended(record)
-                lines = self._look.ours.get(record.run_id, ())
+                lines = self._look.jobs.ours.get(record.run_id, ())
                 is_first = record.run_id not in self._begun or not lines or ended is not None
                 is_again = any(line.is_waiting for line in lines) or self._waits(record.run_id)
                 yield record, self._folders.begun(record) if is_first or is_again else None, ended
@@ -201,6 +212,8 @@ class Runs:
         found = []
         for record, begun, ended in await asyncio.to_thread(lambda: list(read())):
             if begun and begun.token in record.tokens:
+                if self.begun_as(record.run_id) != begun.number:
+                    self._look.jobs.touch(record.run_id)
                 self._begun[record.run_id] = begun
             if ended and ended.token in record.tokens:
                 self._ended[record.run_id] = ended
@@ -209,21 +222,29 @@ class Runs:
                 del self._ended[record.run_id]
         return found
 
-    async def _ask_accounting(self, active: Sequence[Record]) -> None:
+    async def _ask_accounting(self, active: Sequence[Record]) -> set[str]:
+        """Those of which it would know more, and does not answer: nothing is concluded about them."""
         gone = {
-            record.number: record.run_id
+            record.number: record
             for record in active
             if record.number is not None
             and not self._lines(record)
             and record.run_id not in self._ended
             and self._is_settled(record.run_id)
         }
-        for number, past in (await self._look.remembered(gone.keys())).items():
-            if number in gone and past.state in OVER:
-                self._past[gone[number]] = past
+        try:
+            found = await self._look.remembered(gone.keys())
+        except EngineDown:
+            return {record.run_id for record in gone.values()}
+        for past in found:
+            record = gone.get(past.number)
+            # An old controller that was killed may have given the number to somebody else since.
+            if record and past.state in OVER and past.user == _name_of(record.uid):
+                self._past[record.run_id] = past
+        return set()
 
-    async def _ask_exit_codes(self, active: Sequence[Record]) -> None:
-        """Of those that Slurm saw end and that left no word: a full folder takes none."""
+    async def _ask_exit_codes(self, active: Sequence[Record]) -> set[str]:
+        """Of those that Slurm saw end and that left no word: a full folder takes none. Returns who is not known."""
         mute = [
             record
             for record in active
@@ -235,16 +256,21 @@ class Runs:
             and self._is_settled(record.run_id)
         ]
         numbers = {self._begun[record.run_id].number: record.run_id for record in mute}
-        for number, code in (await self._look.exit_codes(numbers)).items():
+        try:
+            found = await self._look.exit_codes(numbers)
+        except EngineDown:  # or Slurm has let it go meanwhile: the next look tells
+            return {*numbers.values()}
+        for number, code in found.items():
             if number in numbers and code not in (ALREADY_BEGUN, NO_FOLDER):  # a second copy of it, which did nothing
                 self._exit_codes[numbers[number]] = code
+        return set()
 
     def _is_settled(self, run_id: str) -> bool:
         since, looks = self._odd_since.get(run_id, (time.monotonic(), 0))
         return looks >= 2 and time.monotonic() - since >= SETTLES_AFTER_S
 
     def _lines(self, record: Record) -> Sequence[QueueLine]:
-        lines = self._look.ours.get(record.run_id, ())
+        lines = self._look.jobs.ours.get(record.run_id, ())
         if not record.dropped:
             return lines
         begun = self._begun.get(record.run_id)  # one may have begun before it could be taken back: that is the run
@@ -282,7 +308,7 @@ class Runs:
                 continue
             if seen.state is not RunState.UNKNOWN:
                 self._odd_since.pop(record.run_id, None)
-            if seen.state is RunState.PENDING and (line := self._look.calm.get(record.run_id)):
+            if seen.state is RunState.PENDING and (line := self._look.jobs.calm.get(record.run_id)):
                 self._waiting[record.run_id] = line
             else:
                 self._waiting.pop(record.run_id, None)
@@ -299,6 +325,13 @@ class Runs:
             self._see(record.run_id, seen)
             changed = True
         return changed
+
+
+def _name_of(uid: int) -> str:
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return ""
 
 
 def _written(seen: Observation) -> dict[str, Any]:

@@ -148,10 +148,6 @@ def nice_of(priority: int, *, is_boosted: bool) -> int:
     return (DEFAULT_PRIORITY - priority) * NICE_PER_STEP - boost
 
 
-def renice_words(nice: int, numbers: Collection[int]) -> tuple[str, ...]:
-    return "scontrol", "update", f"JobId={','.join(map(str, numbers))}", f"Nice={nice}"
-
-
 def limit_minutes(limit: timedelta, grace: timedelta, longest: timedelta | None) -> int:
     """The script ends the run at its limit, to the millisecond; Slurm, which counts minutes, comes after it:
     as much later as the run's grace needs and its queue allows."""
@@ -195,22 +191,23 @@ def render_stop(grace: timedelta, notice: Notice | None) -> str:
 
 def parse_begun(text: str) -> Begun | None:
     facts = _facts(text)
-    if not {"token", "restart", "job"} <= facts.keys() or not (facts["restart"] + facts["job"]).isdigit():
+    restart, job = _count(facts.get("restart", "")), _count(facts.get("job", ""))
+    if "token" not in facts or restart is None or job is None:
         return None
-    started_at = _moment(facts.get("started", ""))
-    return Begun(facts["token"], int(facts["restart"]), int(facts["job"]), facts.get("node", ""), started_at)
+    return Begun(facts["token"], restart, job, facts.get("node", ""), _moment(facts.get("started", "")))
 
 
 def parse_ended(text: str) -> Ended | None:
     facts = _facts(text)
-    if facts.get("ending") not in {ending.value for ending in Ending} or not facts.get("restart", "").isdigit():
+    restart = _count(facts.get("restart", ""))
+    if facts.get("ending") not in {ending.value for ending in Ending} or restart is None:
         return None
     code = facts.get("code", "")
     return Ended(
         token=facts.get("token", ""),
-        restart=int(facts["restart"]),
+        restart=restart,
         ending=Ending(facts["ending"]),
-        exit_code=int(code) if re.fullmatch(r"\d{1,3}", code) else None,
+        exit_code=int(code) if re.fullmatch(r"[0-9]{1,3}", code) else None,
         started_at=_moment(facts.get("started", "")),
         ended_at=_moment(facts.get("ended", "")),
         text=facts.get("text", "")[:500],
@@ -223,9 +220,14 @@ def _facts(text: str) -> dict[str, str]:
     return {name: value for name, equals, value in (line.partition("=") for line in text.split("\n")) if equals}
 
 
+def _count(text: str) -> int | None:
+    """What a person's own files say is not believed to be a number that fits anywhere."""
+    return int(text) if re.fullmatch(r"[0-9]{1,9}", text) else None
+
+
 def _moment(text: str) -> datetime | None:
     """Milliseconds since 1970."""
-    return datetime.fromtimestamp(int(text) / 1000, UTC) if re.fullmatch(r"\d{10,14}", text) else None
+    return datetime.fromtimestamp(int(text) / 1000, UTC) if re.fullmatch(r"[0-9]{10,14}", text) else None
 
 
 def milliseconds(duration: timedelta) -> int:

@@ -1,13 +1,13 @@
 """Submitting runs: told and not waited for; what cannot be known is found out by looking, never by trying again."""
 
 import asyncio
-import contextlib
 import errno
 import logging
+import re
 import secrets
 import time
 from collections import defaultdict
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from dataclasses import replace
 
 from danlu.domain.job import Reason
@@ -17,8 +17,9 @@ from danlu.engines.slurm_batch import render_script
 from danlu.engines.slurm_commands import Answer, Commands, Person, is_trouble, may_become
 from danlu.engines.slurm_folders import Folders, Record
 from danlu.engines.slurm_look import Look
+from danlu.engines.slurm_order import Order
 from danlu.engines.slurm_runs import Runs
-from danlu.engines.slurm_script import nice_of, render_comment, render_options, renice_words
+from danlu.engines.slurm_script import nice_of, render_comment, render_options
 from danlu.engines.slurm_words import explain_refusal, last_words
 from danlu.errors import EngineDown
 
@@ -38,6 +39,7 @@ class Starts:
         look: Look,
         runs: Runs,
         accounts: Accounts,
+        order: Order,
         on_done: Callable[[], None],
     ) -> None:
         self._commands = commands
@@ -45,6 +47,7 @@ class Starts:
         self._look = look
         self._runs = runs
         self._accounts = accounts
+        self._order = order
         self._on_done = on_done
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._slots = asyncio.Semaphore(SUBMITS_AT_ONCE)
@@ -98,6 +101,7 @@ class Starts:
         record.tokens.append(token)
         record.uid, record.number = person.uid, None
         record.priority, record.is_boosted = launch.priority, launch.is_boosted
+        record.nice = max(0, nice_of(launch.priority, is_boosted=launch.is_boosted))
         payer = self._payer(launch, person)
         choice = await self._accounts.choose(payer) if payer else Choice()
         record.note(choice.note)
@@ -121,22 +125,13 @@ class Starts:
                 why = Reason(why.code, f"{why.text}: {how_to_add(payer)}")
             await self._refused(launch, why)
             return
-        with contextlib.suppress(ValueError):
-            record.number = int(answer.out.strip().partition(";")[0])
+        if number := re.match(r"([0-9]{1,10})(?:;|\n|$)", answer.out.strip()):
+            record.number = int(number[1])
             # A controller that was killed may give a number again that was taken back before.
             record.dropped = [number for number in record.dropped if number != record.number]
-        if record.number is not None and (nice := nice_of(launch.priority, is_boosted=launch.is_boosted)) < 0:
-            await self.renice(nice, {record.number: record})
+        self._order.check(record)
         self._runs.taken(record)
         await asyncio.to_thread(self._folders.write, record)
-
-    async def renice(self, nice: int, records: Mapping[int, Record]) -> bool:
-        """Move jobs in Slurm's queue; where it does not let us, their people read it. False: it did not answer."""
-        answer = await self._commands.run(renice_words(nice, records))
-        if is_trouble(answer) or "permission denied" in answer.said:  # else one of them has begun meanwhile
-            for record in records.values():
-                record.note(f"it has no place before others in the queue: {last_words(answer.said)}")
-        return not is_trouble(answer)
 
     def _payer(self, launch: Launch, person: Person) -> Payer | None:
         """None where Slurm keeps no books."""
@@ -152,6 +147,8 @@ class Starts:
         options = render_options(replace(launch, team=account.name), comment, f"{folder}/log", habits)
         script = render_script(launch, folder, token, reaches_all=habits.reaches_all)
         answer = await self._commands.run(("sbatch", *options), person=person, stdin=script)
+        if answer.code < 0:
+            raise EngineDown(f"sbatch was killed by signal {-answer.code} before it had an answer")
         if is_trouble(answer):
             raise EngineDown(f"Slurm does not answer: {last_words(answer.said)}")
         return answer

@@ -118,28 +118,38 @@ class Association:
 
 
 class QueueReader:
-    """Reads one list after the other. A job of which the same is said as before is the same line, and costs nothing;
-    so is a list that says the same."""
+    """Reads one list after the other, and tells what changed: a job of which the same is said as before is the same
+    line, and costs nothing."""
 
     def __init__(self) -> None:
         self._known: dict[str, QueueLine | None] = {}
         self._records: list[str] = []
-        self._lines: list[QueueLine] = []
+        self.fresh: list[QueueLine] = []
+        self.gone: list[QueueLine] = []
+
+    @property
+    def count(self) -> int:
+        return len(self._records)
 
     def read(self, text: str, mark: str) -> list[QueueLine]:
-        """`mark` begins every record, and nobody could know it before: a line break in a name forges nothing."""
+        """What is listed anew; `gone` has what is not listed as it was. `mark` begins every record, and nobody could
+        know it before: a line break in a name forges nothing."""
         records = ("\n" + text).removesuffix("\n").split(f"\n{mark}|")[1:]
+        self.fresh, self.gone = [], []
         if records == self._records:
-            return self._lines
+            return self.fresh
         known = self._known
-        for record in [record for record in records if record not in known]:
+        new = [record for record in records if record not in known]
+        for record in known.keys() - set(records):
+            if line := known.pop(record):
+                self.gone.append(line)
+        for record in new:
             parts = record.split("|", 16)
-            known[record] = _queue_line(parts) if len(parts) == 17 else None
-        if len(known) > 2 * len(records) + 1000:
-            self._known = known = {record: known[record] for record in records}
+            known[record] = line = _queue_line(parts) if len(parts) == 17 else None
+            if line:
+                self.fresh.append(line)
         self._records = records
-        self._lines = [line for record in records if (line := known[record])]
-        return self._lines
+        return self.fresh
 
 
 def _queue_line(parts: list[str]) -> QueueLine:

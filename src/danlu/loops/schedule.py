@@ -179,7 +179,8 @@ class Schedule:
         if boosted != self._boosted:
             waiting = [job for job in self.book.live.holding() if job.state is not JobState.RUNNING]
             first = {Handle(job.handle): job.user in boosted for job in waiting if job.handle}
-            self._boosted = boosted if await engine.reorder(first) else None
+            await engine.reorder(first)
+            self._boosted = boosted
 
     async def _charge_others(self, others: Sequence[OtherRun], now: datetime) -> None:
         standing = self.outlook.standing

@@ -85,16 +85,20 @@ class Teller:
     async def _lay_out_and_start(self, job: Job) -> None:
         try:
             launch = await self._launch_or_give_up(job)
-            live = self.book.live
-            if launch is not None and job.id in live.jobs:  # else it was stopped while its code was laid out
+            if launch is not None and self._is_wanted(job):  # else it was stopped while its code was laid out
                 await self.engine.start([launch])
-                if job.id not in live.jobs:
+                if not self._is_wanted(job):
                     await self.engine.stop(launch.handle, grace=timedelta(0))
         except Unreachable as error:
             log.warning("%s waits to be started: %s", job.id, error.text)
         finally:
             self._preparing.discard(job.id)
             self.book.changed.set()
+
+    def _is_wanted(self, job: Job) -> bool:
+        """Is this run still the one that the job is to have?"""
+        now = self.book.live.jobs.get(job.id)
+        return now is not None and now.run_id == job.run_id and now.state.is_given
 
     async def _give_up(self, job: Job, why: Reason) -> None:
         log.warning("%s: %s", job.id, why.text)

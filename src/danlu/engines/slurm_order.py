@@ -1,0 +1,62 @@
+"""The places of runs in Slurm's queue: what stands before others is put there by whoever administers Slurm, and only
+once its job was seen: what a person's own `sbatch` says is its number may be another's."""
+
+import asyncio
+from collections import defaultdict
+
+from danlu.engines.slurm_commands import Commands, is_trouble
+from danlu.engines.slurm_folders import Folders, Record
+from danlu.engines.slurm_runs import Runs
+from danlu.engines.slurm_script import nice_of
+from danlu.engines.slurm_words import last_words
+
+
+class Order:
+    def __init__(self, commands: Commands, folders: Folders, runs: Runs) -> None:
+        self._commands = commands
+        self._folders = folders
+        self._runs = runs
+        self._misplaced: set[str] = set()
+
+    def load(self) -> None:
+        for record in self._runs.records.values():
+            self.check(record)
+
+    def check(self, record: Record) -> None:
+        if record.end is None and record.nice != _wanted(record):
+            self._misplaced.add(record.run_id)
+
+    def boost(self, run_id: str, is_boosted: bool) -> None:
+        record = self._runs.records.get(run_id)
+        if record and record.is_boosted != is_boosted:
+            record.is_boosted = is_boosted
+            self.check(record)
+
+    async def put_right(self) -> None:
+        """After a look."""
+        moving: defaultdict[int, dict[int, Record]] = defaultdict(dict)
+        for run_id in list(self._misplaced):
+            record, line = self._runs.records.get(run_id), self._runs.line_of(run_id)
+            if record is None or record.end or (line is not None and not line.is_waiting):
+                self._misplaced.discard(run_id)
+            elif line is not None:
+                moving[_wanted(record)][line.number] = record
+        for nice, records in moving.items():
+            for record in records.values():
+                record.nice = None
+            await asyncio.to_thread(self._folders.write_all, list(records.values()))
+            numbers = ",".join(map(str, records))
+            answer = await self._commands.run(("scontrol", "update", f"JobId={numbers}", f"Nice={nice}"))
+            if is_trouble(answer):
+                continue
+            for record in records.values():
+                self._misplaced.discard(record.run_id)
+                if "permission denied" in answer.said:  # else one of them may have begun meanwhile
+                    record.note(f"it has no place before others in the queue: {last_words(answer.said)}")
+                else:
+                    record.nice = nice
+            await asyncio.to_thread(self._folders.write_all, list(records.values()))
+
+
+def _wanted(record: Record) -> int:
+    return nice_of(record.priority, is_boosted=record.is_boosted)
