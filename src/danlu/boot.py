@@ -102,7 +102,7 @@ def prepare_personal(options: argparse.Namespace) -> tuple[Settings, Place]:
     place = Place(state_dir, places.server_socket(own), settings.server.socket, settings.server.listen, own)
     place = replace(place, options=(config, fake_gpus), shared_dir=settings.shared_dir)
     _check_people(settings, place)
-    _make_folders(place)
+    make_folders(place)
     _open_to_runs(settings, place)
     return settings, place
 
@@ -126,7 +126,7 @@ def _prepare_pretence(options: argparse.Namespace, *, own: str) -> tuple[Setting
     settings = pretence.pretended(settings, config, folder, listen=listen)
     socket_path = places.server_socket(own or folder)
     place = Place(folder, socket_path, listen=listen, home=own, pretends=config)
-    _make_folders(place)
+    make_folders(place)
     pretence.make_disks(settings)
     return settings, place
 
@@ -145,7 +145,7 @@ def prepare_shared(options: argparse.Namespace) -> tuple[Settings, Place]:
     place = Place(state_dir, os.path.join(state_dir, "run", "server.sock"), settings.server.socket, listen)
     place = replace(place, shared_dir=settings.shared_dir)
     _check_people(settings, place)
-    _make_folders(place)
+    make_folders(place)
     _open_to_runs(settings, place)
     return settings, place
 
@@ -344,7 +344,7 @@ def log_to(state_dir: str | None) -> None:
 _SQUASHED = "it must belong to the server's user; on NFS see `no_root_squash` in docs/administration.md"
 
 
-def _make_folders(place: Place) -> None:
+def make_folders(place: Place) -> None:
     places.make_private(place.state_dir)
     places.make_private(os.path.dirname(place.own_socket))
     if place.shared_dir:

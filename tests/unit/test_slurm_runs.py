@@ -6,9 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from danlu.domain.job import RunId
 from danlu.engines.base import Observation, RunState
-from danlu.engines.slurm import SlurmEngine
 from danlu.engines.slurm_commands import Commands
 from danlu.engines.slurm_folders import Folders, Record
 from danlu.engines.slurm_judge import TAKEN
@@ -114,56 +112,3 @@ def test_an_end_that_cannot_be_written_down_is_told_later(tmp_path: Path) -> Non
     assert asyncio.run(runs.glance())
     assert (runs.seen["a.1"].state, runs.seen["a.1"].exit_code) == (RunState.ENDED, 3)
     assert (records / "a.1.json").exists()
-
-
-def slurm_that_lists(tmp_path: Path, *jobs: tuple[int, str, str]) -> SlurmEngine:
-    """An engine whose Slurm says always the same: numbers, states and comments of jobs of root's. It takes ten."""
-    commands, shared = tmp_path / "commands", tmp_path / "shared"
-    commands.mkdir()
-    shared.mkdir(exist_ok=True)
-    (shared / "instance").write_text("abcd\n")
-    said = ""
-    for number, state, comment in jobs:
-        line = f"{number}|{number}|{state}|0|root|gpu|1|n1|1|0|N/A|0|0|0|None|{comment}|train"
-        said += f'echo "${{mark}}|{line}"\n'
-    programs = {
-        "squeue": f'for last; do :; done; mark="${{last%%|*}}"\n{said}',
-        "scontrol": 'case "$*" in *config*) echo "MaxJobCount = 10";; esac\n',
-    }
-    for name, text in programs.items():
-        (commands / name).write_text(f"#!/bin/sh\n{text}")
-        (commands / name).chmod(0o755)
-    return SlurmEngine(str(shared), commands_path=f"{commands}:/usr/bin:/bin")
-
-
-def test_what_is_over_fills_the_controller_too(tmp_path: Path) -> None:
-    over = [(number, "COMPLETED", f"danlu:abcd:{number}.1") for number in range(1, 6)]  # ours, and forgotten here
-    engine = slurm_that_lists(tmp_path, *over, (6, "PENDING", ""))
-
-    async def body() -> None:
-        await engine.open(lambda: None)
-        try:
-            assert [one.id for one in await engine.others()] == ["slurm:6"]
-            assert engine.room_for() == 2
-        finally:
-            await engine.close()
-
-    asyncio.run(body())
-
-
-def test_a_job_that_borrows_the_name_of_a_run_is_seen_and_counted(tmp_path: Path) -> None:
-    _, _ = begun(tmp_path / "shared")
-    Folders(str(tmp_path / "shared")).write(Record("a.1", uid=0, at=0.0, tokens=["t"], number=7))
-    engine = slurm_that_lists(tmp_path, *((number, "RUNNING", "danlu:abcd:a.1") for number in (7, 8)))
-
-    async def body() -> None:
-        await engine.open(lambda: None)
-        try:
-            await engine.look()  # by now it is known as which job the run has begun
-            assert [one.id for one in await engine.others()] == ["slurm:8"]
-            handle = engine.handle(RunId("a.1"))
-            assert (await engine.observe([handle]))[handle].state is RunState.RUNNING
-        finally:
-            await engine.close()
-
-    asyncio.run(body())

@@ -93,6 +93,10 @@ def test_words_of_runs_are_read_with_suspicion() -> None:
     assert parse_comment("danlu:1a2b:../x") is None
     assert parse_begun("token=t\nrestart=x\njob=1\n") is None
     assert parse_ended("ending=nonsense\nrestart=0\n") is None
+    for count in ("", "²", "-1", "9" * 10, "9" * 5000):
+        assert parse_begun(f"token=t\nrestart={count}\njob=5\n") is None
+        assert parse_begun(f"token=t\nrestart=0\njob={count}\n") is None
+        assert parse_ended(f"token=t\nrestart={count}\nending=exited\n") is None
     ended = parse_ended("token=t\nrestart=1\nending=exited\ncode=3\nstarted=1794794729123\nended=1794794730123\n")
     assert ended is not None
     assert (ended.ending, ended.exit_code, ended.restart) == (Ending.EXITED, 3, 1)

@@ -1,0 +1,177 @@
+"""The Slurm engine on commands that say what the tests want: what no real cluster can be made to do."""
+
+import asyncio
+import os
+import pwd
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from danlu.domain.job import RunId
+from danlu.domain.resources import Ask
+from danlu.engines.base import Ending, Launch, Observation, RunState
+from danlu.engines.slurm import SlurmEngine
+from danlu.engines.slurm_folders import Folders, Record
+
+NEVER = timedelta(days=1)
+
+
+def slurm_that_lists(
+    tmp_path: Path, *jobs: tuple[int, str, str], programs: dict[str, str] | None = None
+) -> SlurmEngine:
+    """An engine whose Slurm says always the same: numbers, states and comments of jobs of root's. It takes ten."""
+    commands, shared = tmp_path / "commands", tmp_path / "shared"
+    commands.mkdir()
+    shared.mkdir(exist_ok=True)
+    (shared / "instance").write_text("abcd\n")
+    said = ""
+    for number, state, comment in jobs:
+        line = f"{number}|{number}|{state}|0|root|gpu|1|n1|1|0|N/A|0|0|0|None|{comment}|train"
+        said += f'echo "${{mark}}|{line}"\n'
+    settings = "MaxJobCount = 10\nAccountingStorageType = accounting_storage/slurmdbd"
+    programs = {
+        "squeue": f'for last; do :; done; mark="${{last%%|*}}"\n{said}',
+        "scontrol": f'case "$*" in *config*) echo "{settings}";; esac\n',
+        **(programs or {}),
+    }
+    for name, text in programs.items():
+        (commands / name).write_text(f"#!/bin/sh\n{text}")
+        (commands / name).chmod(0o755)
+    return SlurmEngine(str(shared), commands_path=f"{commands}:/usr/bin:/bin", idle_s=0.01)
+
+
+def write(tmp_path: Path, *records: Record) -> None:
+    """What an earlier server knew."""
+    folders = Folders(str(tmp_path / "shared"))
+    folders.open()
+    folders.write_all(records)
+    for record in records:
+        Path(folders.folder(record.run_id)).mkdir()
+
+
+def play(engine: SlurmEngine, scenario: Callable[[], Awaitable[None]]) -> None:
+    async def body() -> None:
+        await engine.open(lambda: None)
+        try:
+            async with asyncio.timeout(60):
+                await scenario()
+        finally:
+            await engine.close()
+
+    asyncio.run(body())
+
+
+async def seen_of(engine: SlurmEngine, run_id: str) -> Observation | None:
+    handle = engine.handle(RunId(run_id))
+    return (await engine.observe([handle])).get(handle)
+
+
+def test_what_is_over_fills_the_controller_too(tmp_path: Path) -> None:
+    over = [(number, "COMPLETED", f"danlu:abcd:{number}.1") for number in range(1, 6)]  # ours, and forgotten here
+    engine = slurm_that_lists(tmp_path, *over, (6, "PENDING", ""))
+
+    async def scenario() -> None:
+        assert [one.id for one in await engine.others()] == ["slurm:6"]
+        assert engine.room_for() == 2
+
+    play(engine, scenario)
+
+
+def test_a_job_that_borrows_the_name_of_a_run_is_seen_and_counted(tmp_path: Path) -> None:
+    write(tmp_path, Record("a.1", uid=0, at=0.0, tokens=["t"], number=7))
+    (tmp_path / "shared/runs/a.1/began").write_text("token=t\nrestart=0\njob=7\nnode=n1\nstarted=1000\n")
+    engine = slurm_that_lists(tmp_path, *((number, "RUNNING", "danlu:abcd:a.1") for number in (7, 8)))
+
+    async def scenario() -> None:
+        await engine.look()  # by now it is known as which job the run has begun
+        assert [one.id for one in await engine.others()] == ["slurm:8"]
+        seen = await seen_of(engine, "a.1")
+        assert seen
+        assert seen.state is RunState.RUNNING
+
+    play(engine, scenario)
+
+
+def test_after_a_quiet_week_it_still_looks(tmp_path: Path) -> None:
+    engine = slurm_that_lists(tmp_path)
+
+    async def scenario() -> None:
+        engine._calm = 100_000  # looks at which nothing happened
+        before = engine._look.began_at
+        while engine._look.began_at == before:
+            await asyncio.sleep(0.01)
+
+    play(engine, scenario)
+
+
+def test_a_submit_that_was_killed_is_no_refusal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever killed it: Slurm may have the job."""
+    monkeypatch.setattr("danlu.engines.slurm_runs.SETTLES_AFTER_S", 0.0)
+    me = pwd.getpwuid(os.getuid()).pw_name
+    engine = slurm_that_lists(tmp_path, programs={"sbatch": "kill -KILL $$", "sacctmgr": ""})
+
+    async def scenario() -> None:
+        handle, log = engine.handle(RunId("a.1")), str(tmp_path / "log")
+        launch = Launch(handle, RunId("a.1"), ("true",), "/", {}, None, log, user=me, ask=Ask())
+        await engine.start([launch])
+        while not (seen := await seen_of(engine, "a.1")):
+            await asyncio.sleep(0.01)
+        assert seen.state is RunState.UNKNOWN
+        assert seen.reason
+        assert "killed by signal 9" in seen.reason.text
+        await engine.forget([handle])  # it was stopped meanwhile
+        assert not (tmp_path / "shared/records/a.1.json").exists()
+        assert not engine._runs.has_active
+
+    play(engine, scenario)
+
+
+@pytest.mark.parametrize(
+    ("sacct", "state", "ending"),
+    [
+        ("exit 1", None, None),
+        ("echo '7|CANCELLED by 5|0:0|Unknown|Unknown|games|train'", RunState.UNKNOWN, None),
+        ("echo '7|CANCELLED by 0|0:0|Unknown|Unknown|root|train'", RunState.ENDED, Ending.STOPPED),
+    ],
+    ids=["does not answer", "knows another's", "knows ours"],
+)
+def test_what_the_books_say_of_a_number_that_slurm_has_let_go(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sacct: str, state: RunState | None, ending: Ending | None
+) -> None:
+    monkeypatch.setattr("danlu.engines.slurm_runs.SETTLES_AFTER_S", 0.0)
+    write(tmp_path, Record("a.1", uid=0, at=0.0, tokens=["t"], number=7))
+    (tmp_path / "shared/heartbeat").write_text("")
+    engine = slurm_that_lists(tmp_path, programs={"sacct": sacct})
+
+    async def scenario() -> None:
+        for _ in range(5):
+            await engine.look()
+        seen = await seen_of(engine, "a.1")
+        assert (seen and seen.state, seen and seen.ending) == (state, ending)
+
+    play(engine, scenario)
+
+
+def test_the_stops_of_many_go_with_few_commands(tmp_path: Path) -> None:
+    names = [f"a{number}.1" for number in range(1, 301)]
+    write(tmp_path, *(Record(name, uid=0, at=0.0, tokens=["t"], number=at) for at, name in enumerate(names, start=1)))
+    said = tmp_path / "said"
+    engine = slurm_that_lists(
+        tmp_path,
+        *((at, "PENDING", f"danlu:abcd:{name}") for at, name in enumerate(names, start=1)),
+        programs={"scancel": f'sleep 0.1; echo "$@" >> {said}'},  # of a busy controller
+    )
+
+    async def scenario() -> None:
+        for name in names:
+            await engine.stop(engine.handle(RunId(name)), grace=NEVER)
+        wanted = {str(at) for at in range(1, 301)}
+        while not (said.exists() and wanted <= set(said.read_text().split())):
+            await asyncio.sleep(0.01)
+
+    play(engine, scenario)
+    calls = said.read_text().splitlines()
+    assert len(calls) < 100, "those that are asked for while others are passed on go together"
+    assert all(call.startswith("--user=0 --state=PENDING ") for call in calls)
