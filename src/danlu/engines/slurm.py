@@ -30,7 +30,7 @@ from danlu.errors import EngineDown, Refused
 
 log = logging.getLogger(__name__)
 
-IDLE_S = 8.0  # between looks when nothing of ours is there
+IDLE_S = 12.0  # between looks when nothing of ours is there
 BUSY_S = 2.0  # … when something is, and nothing happens
 SOON_S = 0.1  # … when something was just started or stopped; from there slower and slower
 BEAT_S = 0.25  # between glances at what runs have written down, which cost the controller nothing
