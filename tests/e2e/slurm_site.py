@@ -41,9 +41,9 @@ class Site(Installation):
             binds.append(f"mount --bind {ours} {path}")
         self._among_them = ("unshare", "--mount", "sh", "-c", f'{" && ".join(binds)} && exec "$@"', "sh")
 
-    def begin(self, *words: str | bytes | Path, **how: Any) -> "subprocess.Popen[bytes]":
-        prefix = self._among_them if words[0] == "serve" else ()
-        return super().begin(*words, **how, prefix=prefix)
+    def begin(self, *words: str | bytes | Path, prefix: tuple[str, ...] = (), **how: Any) -> "subprocess.Popen[bytes]":
+        among = self._among_them if words[0] == "serve" else ()
+        return super().begin(*words, **how, prefix=(*among, *prefix))
 
     def leave_free(self, cpus: int) -> None:
         """Somebody else takes all cores of each node but these."""

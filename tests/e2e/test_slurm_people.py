@@ -1,16 +1,18 @@
-"""A shared Danlu on a real Slurm: whose user jobs run as, and who is refused."""
+"""A shared Danlu on a real Slurm: whose user jobs run as, under which account, and who is refused."""
 
 import os
 import pwd
 import socket
 import subprocess
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from danlu.provision.unix_users import lowest_uid
-from tests.e2e.installation import DANLU, Done, Installation, eventually
+from tests.contract.test_slurm_accounts import add
+from tests.e2e.installation import Done, eventually
 from tests.e2e.slurm_site import Site, cluster_of, site_on
 from tests.slurm.layout import Layout
 from tests.slurm.releases import OLDER
@@ -18,12 +20,13 @@ from tests.slurm.releases import OLDER
 pytestmark = pytest.mark.slurm
 # They come by the Unix socket, where the kernel says who they are: users of the machine will do.
 OWNER, STRANGER = "games", "news"
-PERSON = next((one.pw_name for one in pwd.getpwall() if lowest_uid() <= one.pw_uid < 65534), "")
+# Somebody who has an account at Danlu: whom it takes for a person is no user of the machine's own.
+PERSON = "li"
 
 
-@pytest.fixture
-def here(own_home: object, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
-    with site_on(cluster_of(OLDER, Layout()), monkeypatch) as made:
+@pytest.fixture(params=[pytest.param(Layout(), id="no books")])
+def here(own_home: object, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
+    with site_on(cluster_of(OLDER, request.param), monkeypatch) as made:
         monkeypatch.delenv("DANLU_ENGINE_KIND")
         made.root.chmod(0o711)
         reached = made.danlu("version", prefix=as_user(OWNER), code=None, cwd="/")
@@ -40,7 +43,7 @@ def as_user(user: str) -> tuple[str, ...]:
 class Lab:
     """`danlu serve` on a cluster, as root or as `server`; and people on its socket."""
 
-    def __init__(self, here: Installation, *, server: str = "", state: Path | None = None, engine: str = "") -> None:
+    def __init__(self, here: Site, *, server: str = "", state: Path | None = None, engine: str = "") -> None:
         self.here = here
         self.folder = here.root / "pub"
         self.folder.mkdir()
@@ -60,9 +63,7 @@ class Lab:
         )
 
     def serve(self) -> "subprocess.Popen[bytes]":
-        words = [*self.prefix, str(DANLU), "serve", "--config", str(self.config)]
-        process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=self.here.environ())
-        self.here.own(process)
+        process = self.here.begin("serve", "--config", self.config, prefix=self.prefix)
         eventually(lambda: process.poll() is not None or self.is_up(), "the server listens")
         assert process.poll() is None, process.communicate()[1].decode()
         return process
@@ -79,6 +80,10 @@ class Lab:
         if token:
             env = {"DANLU_SERVER": f"http://127.0.0.1:{self.port}", "DANLU_TOKEN": token}
         return self.here.danlu(*words, code=code, prefix=as_user(user), cwd=self.folder, env=env)
+
+    def token(self, user: str) -> str:
+        self.danlu("root", "user", "create", user)
+        return self.danlu("root", "token", "create", "t", "--user", user).text
 
 
 def test_jobs_run_as_who_submits_them(here: Site) -> None:
@@ -116,6 +121,7 @@ def test_jobs_run_as_who_submits_them(here: Site) -> None:
 
 def test_an_administrator_is_not_root(here: Site) -> None:
     """Accounts are names that people gave: none of them is a user of the machine."""
+    here.has_people(PERSON)
     lab = Lab(here)
     lab.serve()
     for name in ("root", "daemon", OWNER):
@@ -131,10 +137,34 @@ def test_an_administrator_is_not_root(here: Site) -> None:
     inside = lab.danlu(OWNER, "exec", job, "--", "id", token=ghost, code=3).talk
     assert "entered by that user and by root only" in inside
     lab.danlu(OWNER, "stop", job, token=ghost)
-    if PERSON:
-        lab.danlu("root", "user", "create", PERSON)
-        token = lab.danlu("root", "token", "create", "t", "--user", PERSON).text
-        assert lab.danlu(OWNER, "run", "--", "id", "-un", token=token).out == f"{PERSON}\n".encode()
+    said = lab.danlu(OWNER, "run", "--", "id", "-un", token=lab.token(PERSON)).out
+    assert said == f"{PERSON}\n".encode(), "a token is whose it is, whoever uses it"
+
+
+@pytest.mark.parametrize("here", [Layout(accounting=True)], indirect=True, ids=["books"])
+def test_a_team_is_an_account_of_slurm_and_where_it_is_none_the_job_runs_all_the_same(here: Site) -> None:
+    here.has_people(PERSON)
+    add(here.cluster, PERSON, "lab", "vision")  # whose default account is the first one
+    lab = Lab(here)
+    lab.serve()
+    token = lab.token(PERSON)
+    jobs = {}
+    for team in ("vision", "nlp"):
+        lab.danlu("root", "team", "create", team)
+        lab.danlu("root", "team", "add", team, PERSON)
+        jobs[team] = lab.danlu(OWNER, "submit", "--team", team, "--", "sleep", "600", token=token).text
+
+    def running(job: str) -> dict[str, Any] | None:
+        found: dict[str, Any] = lab.danlu(OWNER, "show", job, "--json", token=token).json()
+        return found if found["state"] == "RUNNING" else None
+
+    shown = [eventually(partial(running, job), f"the job of {team} runs") for team, job in jobs.items()]
+    note = f"Slurm has no account nlp for {PERSON}: it counts under their default one there"
+    assert [(one["team"], one["notes"]) for one in shown] == [("vision", []), ("nlp", [note])]
+    said = here.cluster.ask("squeue", "--noheader", "--states=RUNNING", "--format=%k %a").splitlines()
+    assert {line.rpartition(":")[2] for line in said} == {f"{jobs['vision']}.1 vision", f"{jobs['nlp']}.1 lab"}
+    told = lab.danlu(OWNER, "show", jobs["nlp"], token=token).text
+    assert [line.split(maxsplit=1)[1] for line in told.splitlines() if line.startswith("notes")] == [note]
 
 
 def test_a_server_that_is_not_roots_works_for_itself(here: Site) -> None:
