@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.e2e.installation import eventually
-from tests.e2e.slurm_site import Site, cluster_of, site_on
+from tests.e2e.slurm_site import FIRST_UID, Site, cluster_of, site_on
 from tests.e2e.test_shared_server import People, Shared, as_user
 from tests.slurm.layout import Layout
 from tests.slurm.releases import NEWER, OLDER
@@ -206,6 +206,49 @@ def test_owners_and_administrators_stop_them(site: Site) -> None:
         (LI, f"slurm:{theirs}", ""), (LI, f"slurm:{array}_1", ""), (LI, f"slurm:{array}", ""),
         ("root", f"slurm:{again}", f"of {LI}"), ("root", f"slurm:{number}", ""),
     }  # fmt: skip
+
+
+def test_they_count_against_the_quota_of_their_owner(older: Site) -> None:
+    site, sun = older, "sun"
+    site.root.chmod(0o711)
+    site.has_people(sun)
+    shared = Shared(site)
+    token = shared.token(sun)
+    site.danlu("quota", "set", f"user:{sun}", "gpus=1")
+    theirs = sbatch_as(site, FIRST_UID, "--gres=gpu:1")
+    assert until_seen(site, theirs)[f"slurm:{theirs}"]["user"] == sun
+    job = shared.danlu(token, "submit", "--gpus", "1", "--", "true").text
+    reason = f"{sun} holds 1 of their 1 GPU, this asks for 1 more"
+
+    def why() -> dict[str, Any]:
+        told: dict[str, Any] = shared.danlu(token, "why", job, "--json").json()
+        return told
+
+    eventually(lambda: why()["reason"] == {"code": "quota", "text": reason}, "it waits for the quota")
+    now = why()
+    assert (now["state"], [one["id"] for one in now["holders"]]) == ("QUEUED", [f"slurm:{theirs}"])
+    text = shared.danlu(token, "why", job).text
+    assert text.startswith(f"{job} waits: {reason}\n"), text
+    assert f"slurm:{theirs}" in text
+    assert site.cluster.ask("squeue", "--noheader", "--format=%i").split() == [theirs], "Slurm knows of one only"
+    assert site.danlu("run", "--gpus", "1", "--", "echo", "mine").out == b"mine\n", "others get cards"
+    site.cluster.ask("scancel", theirs)
+    assert site.ended(job)["state"] == "SUCCEEDED"
+
+
+def sbatch_as(site: Site, uid: int, *options: str) -> str:
+    """Of somebody whom only the cluster knows."""
+    words = [*as_user(str(uid)), site.cluster.release.program("sbatch"), "--parsable", "--output=/dev/null"]
+    done = subprocess.run(
+        [*words, "--wrap=sleep 1000", *options],
+        env={**os.environ, **site.cluster.environment},
+        capture_output=True,
+        text=True,
+        cwd="/",
+    )
+    assert done.returncode == 0, done.stderr
+    site.cluster.wait_for(done.stdout.strip(), "RUNNING")
+    return done.stdout.strip()
 
 
 def begin(site: Site, command: str, *words: str) -> "subprocess.Popen[bytes]":
