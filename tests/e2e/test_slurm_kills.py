@@ -19,7 +19,7 @@ from tests.slurm.layout import Layout
 from tests.slurm.releases import NEWER, OLDER
 
 pytestmark = [pytest.mark.slurm, pytest.mark.xdist_group("slurm-kills")]
-LAB = Layout(nodes=2, cards=0, cpus=8)
+LAB = Layout(nodes=2, cards=1, cpus=8)
 ENDED = ("SUCCEEDED", "FAILED", "CANCELLED", "TIMED_OUT", "LOST")
 SCRIPT = 'echo $DANLU_JOB_ID >> "$TRACE"; sleep "$LASTS"; exit "$CODE"'
 
@@ -69,6 +69,40 @@ class Crowd:
             assert (job["attempt"], times[job_id]) == (1, 1), told
 
 
+class Waiter:
+    """A job that waits in Slurm's queue for a card, as long as those run who hold them all."""
+
+    def __init__(self, crowd: Crowd) -> None:
+        self._crowd, self._site = crowd, crowd.site
+        until_told = self._site.waits_for("told")
+        for _ in self._site.cluster.layout.names:
+            holder = self._site.submit_traced("--gpus", "1", then=until_told, code=5)
+            self._site.until(holder, "RUNNING")
+            crowd.codes[holder] = 5
+        # Behind all others: while the first in its queue waits, Slurm is slow to begin anybody else.
+        self.job_id = self._site.submit_traced("--gpus", "1", "--priority", "1", code=6)
+        self._site.until(self.job_id, "PENDING")
+        self._numbers = self.numbers()
+
+    def numbers(self) -> list[str]:
+        """Of the jobs of Slurm that wait to be this run."""
+        said = self._site.cluster.ask("squeue", "--noheader", "--states=PENDING", "--format=%i %k").splitlines()
+        return [line.split()[0] for line in said if line.endswith(f":{self.job_id}.1")]
+
+    def check(self) -> None:
+        """It waits as it did: the same run, which Slurm has once and under the same number."""
+        job = self._crowd.jobs()[self.job_id]
+        assert (job["state"], job["attempt"]) == ("PENDING", 1), job["reason"]
+        assert len(self._numbers) == 1
+        assert self.numbers() == self._numbers
+        assert self._site.times()[self.job_id] == 0
+
+    def gets_its_card(self) -> None:
+        """From now on it is one of the crowd."""
+        self._crowd.codes[self.job_id] = 6
+        self._site.open("told")
+
+
 def insist(ask: Callable[[], Any]) -> Any:
     until = time.monotonic() + 120
     while True:
@@ -86,6 +120,7 @@ def site(own_home: object, request: pytest.FixtureRequest, monkeypatch: pytest.M
 
 def test_each_is_killed_in_turn_and_nobody_notices_in_the_end(site: Site) -> None:
     crowd, cluster = Crowd(site), site.cluster
+    waiter = Waiter(crowd)
     crowd.submits(8)
 
     def server() -> None:
@@ -121,6 +156,8 @@ def test_each_is_killed_in_turn_and_nobody_notices_in_the_end(site: Site) -> Non
         crowd.submits(3)
         after = crowd.jobs()
         assert {job_id: after[job_id] for job_id in before} == before, f"{harm.__name__}: what is over stays as it was"
+        waiter.check()
+    waiter.gets_its_card()
     crowd.check()
 
 
