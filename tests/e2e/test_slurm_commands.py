@@ -61,22 +61,29 @@ def test_nothing_that_is_written_is_read_by_a_shell(here: Installation) -> None:
     here.danlu("stop", "--kill", job_id)
 
 
+SEE = "see what it has: `danlu queues gpu`"
+
+
 @pytest.mark.parametrize(
-    ("words", "code", "told"),
+    ("words", "code", "error", "hint"),
     [
-        (("--cpus", "5"), 3, "the largest node of queue gpu has 4"),
-        (("--mem", "1T"), 3, "the largest node of queue gpu has 62.50 GiB"),
-        (("--gpus", "1"), 3, "GPU"),
-        (("--queue", "nosuch"), 2, "there is gpu and debug"),
-        (("--queue", "debug", "--time", "31m"), 3, "queue `debug` runs one job for at most 30m"),
+        (("--cpus", "5"), 3, "asks for 5 CPUs, the largest node of queue gpu has 4", SEE),
+        (("--mem", "1T"), 3, "asks for 1024 GiB of memory, the largest node of queue gpu has 62.50 GiB", SEE),
+        (("--gpus", "1"), 3, "asks for 1 GPU, no node of queue gpu has a GPU", SEE),
+        (("--queue", "nosuch"), 2, "there is no queue `nosuch`", "there is gpu and debug"),
+        (
+            ("--queue", "debug", "--time", "31m"),
+            3,
+            "queue `debug` runs one job for at most 30m, this one asks for 31m",
+            "`--time 30m` or use `--queue gpu`",
+        ),
     ],
 )
 def test_what_the_cluster_does_not_give_is_refused_with_what_it_does(
-    refusing: Site, words: tuple[str, ...], code: int, told: str
+    refusing: Site, words: tuple[str, ...], code: int, error: str, hint: str
 ) -> None:
     done = refusing.danlu("run", *words, "--", "true", code=code)
-    assert told in done.talk
-    assert "hint: " in done.talk
+    assert done.talk == f"error: {error}\n\nhint: {hint}"
     assert refusing.danlu("ps", "--all", "--json").json()["items"] == []
 
 

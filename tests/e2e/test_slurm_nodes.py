@@ -86,5 +86,9 @@ def test_the_exit_code_is_that_of_the_rank_that_failed(here: Site) -> None:
 
 def test_what_the_cluster_does_not_have_is_refused_at_once(here: Site) -> None:
     here.ended(here.submit("--", "true"))  # by now the cluster is known
-    assert "nodes" in here.danlu("submit", "--nodes", "3", "--", "true", code=3).talk
-    assert "at least one node" in here.danlu("submit", "--nodes", "0", "--", "true", code=2).talk
+    for nodes, code, error, hint in (
+        ("3", 3, "asks for 3 nodes with 1 CPU each, 2 of queue gpu have them", "see what it has: `danlu queues gpu`"),
+        ("0", 2, "a job needs at least one node, not 0", "use `--nodes 1` or more, or leave it out"),
+    ):
+        refused = here.danlu("submit", "--nodes", nodes, "--", "true", code=code).talk
+        assert refused == f"error: {error}\n\nhint: {hint}"
