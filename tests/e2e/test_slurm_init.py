@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.e2e.installation import Installation
 from tests.slurm.cage import Cage
 from tests.slurm.places import Place
 from tests.slurm.releases import NEWER, OLDER, Release, slurm_release
@@ -64,7 +65,7 @@ class Played:
         if release.plugins:
             with (self.folder / "slurm.conf").open("a") as file:
                 file.write(f"PluginDir={release.plugins}\n")
-        self._environ = {"PATH": release.search_path, "SLURM_CONF": str(self.folder / "slurm.conf")}
+        self.environ = {"PATH": release.search_path, "SLURM_CONF": str(self.folder / "slurm.conf")}
         shutil.copy("/etc/hosts", place.folder / "hosts")
         self._said = place.folder / "said"
         self._cage = Cage(place.folder / "hosts", self._said, place.lock)
@@ -90,10 +91,10 @@ class Played:
 
     def _try(self, word: str) -> None:
         script = str(self.folder / "try.sh")
-        self._cage.run(socket.gethostname(), "sh", script, word, env=self._environ, seconds=150)
+        self._cage.run(socket.gethostname(), "sh", script, word, env=self.environ, seconds=150)
 
     def call(self, *command: str) -> "subprocess.CompletedProcess[str]":
-        return subprocess.run(command, env=os.environ | self._environ, capture_output=True, text=True, timeout=150)
+        return subprocess.run(command, env=os.environ | self.environ, capture_output=True, text=True, timeout=150)
 
     def ask(self, *command: str) -> str:
         done = self.call(*command)
@@ -102,7 +103,9 @@ class Played:
 
 
 @pytest.mark.parametrize("version", [OLDER, NEWER])
-def test_this_machine_plays_the_cluster(place: Place, version: str) -> None:
+def test_this_machine_plays_the_cluster(
+    place: Place, here: Installation, version: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (place.folder / "nodes.toml").write_text(LAB)
     with Played(place.folder / "nodes.toml", place, slurm_release(version)) as cluster:
         nodes = set(cluster.ask("sinfo", "-h", "-N", "-o", "%N %T %c %m %R").splitlines())
@@ -117,12 +120,30 @@ def test_this_machine_plays_the_cluster(place: Place, version: str) -> None:
         both = cluster.ask("srun", "-N", "2", "-l", "sh", "-c", "echo $SLURMD_NODENAME")
         assert sorted(both.splitlines()) == ["0: a1", "1: a2"]
         assert "Requested node configuration is not available" in cluster.call("srun", "--gres=gpu:4", "true").stderr
-        assert "TimeLimit=1-00:00:00" in cluster.ask("sh", "-c", "scontrol show job $(sbatch --parsable --wrap true)")
+        submit = "sbatch --parsable --output=/dev/null --wrap true"
+        assert "TimeLimit=1-00:00:00" in cluster.ask("sh", "-c", f"scontrol show job $({submit})")
         assert "PriorityType            = priority/basic" in cluster.ask("scontrol", "show", "config")
         # Nothing was ignored or refused while the files were read.
         log = (cluster.folder / "log" / "slurmctld.log").read_text()
         words = ("gnoring", "eprecated", "defunct", "nrecognized")
         assert [line for line in log.splitlines() if any(word in line for word in words)] == []
+        # The same file is Danlu's configuration.
+        for name, value in cluster.environ.items():
+            monkeypatch.setenv(name, value)
+        monkeypatch.setenv("DANLU_ENGINE_KIND", "slurm")
+        runs_jobs(here, place.folder / "nodes.toml")
+
+
+def runs_jobs(here: Installation, config: Path) -> None:
+    """Cards by number and by model, several nodes, and rules of a queue that Slurm's own cannot express."""
+    here.danlu("up", "--detach", "--config", config)
+    see = ("--", "sh", "-c", 'echo "$CUDA_VISIBLE_DEVICES $SLURM_JOB_PARTITION"')
+    assert here.danlu("run", "--gpus", "1", *see).text in ("0 train", "1 train", "2 train")
+    assert here.danlu("run", "--gpus", "a100:1", *see).text == "2 train"
+    assert sorted(here.danlu("run", "--nodes", "2", "--", "printenv", "DANLU_NODE").text.split()) == ["a1", "a2"]
+    refused = here.danlu("run", "--queue", "login", "--mem", "5G", "--", "true", code=3).talk
+    assert refused.startswith("error: queue `login` gives one job at most 4 GiB of memory, this one asks for 5 GiB\n")
+    here.danlu("down")
 
 
 @pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.toml")), ids=lambda path: path.stem)
