@@ -265,7 +265,7 @@ def begin(site: Site, command: str, *words: str) -> "subprocess.Popen[bytes]":
 
 def test_usage_counts_each_once_and_through_a_restart(site: Site) -> None:
     shared = Shared(site)
-    sun = "news"  # no other test uses this one: Slurm remembers for a while what they ran
+    sun = "backup"  # no other test uses this one: Slurm remembers for a while what they ran
     seen = running(site, "sleep 1000", "--gres=gpu:2", "--time=60", user=sun)
     missed = running(site, "sleep 1000", "--gres=gpu:1", user=sun)
     until_seen(site, seen, missed)
