@@ -9,8 +9,9 @@ from typing import Any
 import httpx
 import pytest
 
-from danlu.actions.queues import check_sitting
-from danlu.domain.account import Membership, Person, Team
+from danlu.actions.queues import check_sitting, closed_to
+from danlu.cluster import QueueSettings, queues_with
+from danlu.domain.account import Actor, Membership, Person, Team
 from danlu.domain.queue import Queue
 from danlu.errors import Refused
 from danlu.store.people import Member, PeopleChange
@@ -37,6 +38,7 @@ TRAIN = Queue(
     is_interactive=False,
     is_default=True,
 )
+OF_GROUPS = Queue("daemons", groups=frozenset({"daemon", "adm"}), besides="in Slurm: accounts a")
 NLP = Queue("nlp-only", teams=frozenset({"nlp"}), users=frozenset({f"uid{GUEST}"}))
 
 
@@ -287,6 +289,35 @@ def test_queues_show_what_is_free_and_who_may(tmp_path: Path) -> None:
         assert len(shown["nlp-only"]["nodes"]) == 2, "no nodes named: all of them"
 
     on_rig(scenario, tmp_path, nodes=NODES, queues=ALL)
+
+
+def test_a_queue_of_unix_groups(tmp_path: Path) -> None:
+    async def scenario(rig: Rig) -> None:
+        client = rig.client(LI)
+        shown = (await client.get("/queues")).json()["items"][-1]
+        assert (shown["groups"], shown["besides"]) == (["adm", "daemon"], "in Slurm: accounts a")
+        why = "queue `daemons` is for the Unix groups adm and daemon; uid40001 is not in any"
+        assert (shown["may_use"], shown["why_not"]) == (False, why)
+        assert problem(await ask(client, queue="daemons"))[1:3] == ("forbidden", why)
+        assert (await accepted(client))["queue"] == "dev", "the only one that is open"
+        assert (await rig.client(ADMIN).get("/queues")).json()["items"][-1]["may_use"], "root needs no group"
+
+    on_rig(scenario, tmp_path, nodes=NODES, queues=queues(DEV, OF_GROUPS))
+
+
+def test_who_is_in_a_group_may_use_its_queue() -> None:
+    assert not closed_to(OF_GROUPS, Actor("daemon"))
+    assert closed_to(OF_GROUPS, Actor("games"))
+    assert closed_to(OF_GROUPS, Actor("nobody-of-this-name"))
+
+
+def test_whom_a_partition_is_for_is_not_widened_by_a_file() -> None:
+    of_root = Queue("admin", users=frozenset({"root"}))
+    written = [QueueSettings("daemons", max_gpus=1), QueueSettings("admin", teams=("nlp",), users=("li",))]
+    merged = queues_with(written, [OF_GROUPS, of_root])
+    assert (merged["daemons"].groups, merged["daemons"].besides) == (OF_GROUPS.groups, OF_GROUPS.besides)
+    assert merged["daemons"].max_gpus == 1
+    assert (merged["admin"].users, merged["admin"].teams) == (frozenset({"root"}), frozenset())
 
 
 def test_nothing_can_wait_for_itself(tmp_path: Path) -> None:

@@ -134,15 +134,22 @@ async def test_who_is_boosted_while_they_wait_goes_first(rig: Any) -> None:
 
 @both_versions
 async def test_a_refusal_is_explained(rig: Any) -> None:
-    for run_id, particulars, code in (
-        ("a.1", {"queue": "nosuch"}, "no_queue"),
-        ("b.1", {"ask": Ask(gpus=5)}, "too_big"),
-        ("c.1", {"ask": Ask(gpus=1, gpu_model="h100")}, "too_big"),
-        ("d.1", {"user": "nobody-of-this-name"}, "slurm_user"),
+    rig.cluster.is_harmed = True
+    rig.cluster.ask("scontrol", "update", "partitionname=debug", "RootOnly=YES")
+    rig.cluster.ask("scontrol", "update", "partitionname=closed", "State=DRAIN")
+    for run_id, particulars, code, hint in (
+        ("a.1", {"queue": "nosuch"}, "no_queue", "; `danlu queues` lists them"),
+        ("b.1", {"ask": Ask(gpus=5)}, "too_big", "; ask for less: `danlu nodes`"),
+        ("c.1", {"ask": Ask(gpus=1, gpu_model="h100")}, "too_big", "; ask for less: `danlu nodes`"),
+        ("d.1", {"user": "nobody-of-this-name"}, "slurm_user", "no user nobody-of-this-name"),
+        ("e.1", {"ask": Ask(cpus=1, memory_mib=1 << 20)}, "too_big", "; ask for less `--mem`"),
+        ("f.1", {"user": STRANGER, "workdir": "/", "queue": "debug"}, "slurm_user", "; try another `--queue`, or ask"),
+        ("g.1", {"queue": "closed"}, "closed", "; try another `--queue`"),
     ):
         handle = await rig.start(run_id, "true", **particulars)
         end = await rig.ended(handle)
         assert (end.ending, end.reason.code) == (Ending.NOT_STARTED, code), end
+        assert hint in end.reason.text
 
 
 @both_impatient

@@ -87,6 +87,16 @@ def test_partitions_and_configuration_are_read(version: str) -> None:
     assert config["MinJobAge"] == "300 sec"
 
 
+@both_versions
+def test_whom_a_partition_is_for(version: str) -> None:
+    gpu, debug, _ = text.parse_partitions((GOLDEN / f"scontrol-partition-rules-{version}.txt").read_text())
+    assert (gpu.groups, gpu.is_for_root, gpu.besides) == (frozenset(), False, "")
+    assert (debug.groups, debug.is_for_root) == (frozenset({"news"}), True)
+    assert debug.besides == "accounts root; QOS nosuch"
+    (denied,) = text.parse_partitions("PartitionName=a AllowGroups=ALL DenyAccounts=x,y DenyQos=z State=UP Nodes=gn1")
+    assert denied.besides == "no accounts x, y; no QOS z"
+
+
 def test_the_reading_of_the_guide() -> None:
     cards = text.parse_gres("gpu:Quadro_RTX_4000:1(IDX:0),shard:Quadro_RTX_4000:32(0/64,32/64)")
     assert (cards.gpus, cards.model, cards.indices) == (1, "Quadro_RTX_4000", (0,))

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 
+from danlu.actions.unix_groups import groups_of
 from danlu.domain.account import Actor
 from danlu.domain.job import JobSpec
 from danlu.domain.queue import Queue
@@ -52,6 +53,11 @@ def open_queues(queues: Queues, actor: Actor) -> list[Queue]:
 
 def closed_to(queue: Queue, actor: Actor) -> str:
     """Why somebody may not use a queue; empty if they may."""
+    if queue.groups and actor.name != "root" and not queue.groups & groups_of(actor.name):
+        groups = f"the Unix group{'s' if len(queue.groups) > 1 else ''} {render_list(sorted(queue.groups))}"
+        return (
+            f"queue `{queue.name}` is for {groups}; {actor.name} is not in {'any' if len(queue.groups) > 1 else 'it'}"
+        )
     if not (queue.users or queue.teams) or actor.name in queue.users:
         return ""
     if any(one.team in queue.teams for one in actor.teams):

@@ -236,6 +236,8 @@ class QueueOut(Answer):
     why_not: str
     users: list[str]
     teams: list[str]
+    groups: list[str]
+    besides: str
     nodes: list[str]
     cards: list[QueueCards]
     cpus: int

@@ -30,6 +30,8 @@ def queue_out(view: QueueView) -> dict[str, Any]:
         "why_not": view.why_not,
         "users": sorted(queue.users),
         "teams": sorted(queue.teams),
+        "groups": sorted(queue.groups),
+        "besides": queue.besides,
         "nodes": list(view.nodes),
         "cards": [
             {"model": cards.model, "total": cards.total, "free": cards.free, "shards_free": cards.shards_free}

@@ -79,8 +79,8 @@ def _count(number: int, thing: str) -> str:
 def _rules(queue: Data) -> str:
     """The rules in a few words; the first ones matter most, as the end may be cut."""
     rules = []
-    if queue["teams"] or queue["users"]:
-        rules.append("for " + ", ".join(queue["teams"] + queue["users"]))
+    if whom := _whom(queue):
+        rules.append("for " + ", ".join(whom))
     if not queue["interactive"]:
         rules.append("not interactive")
     if queue["max_gpus"] is not None:
@@ -96,6 +96,11 @@ def _rules(queue: Data) -> str:
     return ", ".join(rules)
 
 
+def _whom(queue: Data) -> list[str]:
+    besides = [queue["besides"]] if queue["besides"] else []
+    return [*queue["teams"], *queue["users"], *(f"group {name}" for name in queue["groups"]), *besides]
+
+
 def render_queue(queue: Data) -> str:
     """The block of `danlu queues NAME`."""
     cards = [
@@ -106,7 +111,7 @@ def render_queue(queue: Data) -> str:
     facts = [
         ("queue", queue["name"] + (" (for jobs that name none)" if queue["default"] else "")),
         ("you", "may use it" if queue["may_use"] else queue["why_not"]),
-        ("for", ", ".join(queue["teams"] + queue["users"]) or "everybody"),
+        ("for", ", ".join(_whom(queue)) or "everybody"),
         ("nodes", _folded(queue["nodes"])),
         ("cards", "\n".join(cards) or "none"),
         ("cpus", f"{queue['cpus_free']} of {queue['cpus']} free"),

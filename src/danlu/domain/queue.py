@@ -13,6 +13,8 @@ class Queue:
     models: tuple[str, ...] = ()  # the cards of those nodes that it may use, as people write them
     users: frozenset[str] = frozenset()
     teams: frozenset[str] = frozenset()  # who may use it: one of these users, or somebody of one of these teams
+    groups: frozenset[str] = frozenset()  # and only with one of these Unix groups; root needs none
+    besides: str = ""  # what the cluster asks of a job besides, which nobody here can judge: "accounts a, b"
     max_gpus: int | None = None  # the largest ask of one job
     max_shards: int | None = None
     max_cpus: int | None = None

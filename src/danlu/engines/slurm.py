@@ -2,7 +2,9 @@
 
 import asyncio
 import contextlib
+import grp
 import logging
+import os
 import pwd
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -118,11 +120,14 @@ class SlurmEngine:
         return self._look.nodes
 
     def queues(self) -> Sequence[Queue]:
-        """The partitions that are up."""
+        """The partitions that are up, each with whom it is for: by its Unix groups, or root alone."""
         return [
             Queue(
                 name=one.name,
                 nodes=frozenset(parse_hostlist(one.nodelist)),
+                users=frozenset({"root"} if one.is_for_root else ()),
+                groups=_asked_of_people(one.groups),
+                besides=f"in Slurm: {one.besides}" if one.besides else "",
                 max_time=one.max_time,
                 default_time=one.default_time,
                 is_default=one.is_default,
@@ -335,6 +340,14 @@ class SlurmEngine:
                     said = last_words(answer.said)
                     raise Refused(f"Slurm does not let this server stop it: {said}", "its owner can: `scancel`")
         self._woken()
+
+
+def _asked_of_people(groups: frozenset[str]) -> frozenset[str]:
+    """Of a server that is not root all runs are its own user's: then it is that user who must be in one of them."""
+    with contextlib.suppress(KeyError):
+        if os.getuid() and {grp.getgrnam(name).gr_gid for name in groups} & {os.getgid(), *os.getgroups()}:
+            return frozenset()
+    return groups
 
 
 def _run_id(handle: Handle) -> str:

@@ -93,6 +93,9 @@ class Partition:
     is_up: bool
     max_time: timedelta | None  # None: no limit
     default_time: timedelta | None
+    groups: frozenset[str] = frozenset()  # Unix groups that may use it; empty: all
+    is_for_root: bool = False
+    besides: str = ""  # whom else it is for, by Slurm's own books: "accounts a, b"
 
 
 @dataclass(frozen=True, slots=True)
@@ -281,9 +284,23 @@ def parse_partitions(text: str) -> list[Partition]:
                     is_up=facts.get("State") == "UP",
                     max_time=parse_limit(facts.get("MaxTime", "")),
                     default_time=parse_limit(facts.get("DefaultTime", "")),
+                    groups=frozenset(_names(facts.get("AllowGroups", ""))),
+                    is_for_root=facts.get("RootOnly") == "YES",
+                    besides=_besides(facts),
                 )
             )
     return found
+
+
+def _besides(facts: Mapping[str, str]) -> str:
+    kinds = {"AllowAccounts": "accounts", "DenyAccounts": "no accounts", "AllowQos": "QOS", "DenyQos": "no QOS"}
+    asked = {words: _names(facts.get(key, "")) for key, words in kinds.items()}
+    return "; ".join(f"{words} {', '.join(names)}" for words, names in asked.items() if names)
+
+
+def _names(text: str) -> list[str]:
+    """`ALL` is nobody in particular."""
+    return [] if text == "ALL" else [name for name in _said(text).split(",") if name]
 
 
 def parse_config(text: str) -> dict[str, str]:

@@ -49,7 +49,11 @@ class Album:
 
 def capture(version: str) -> None:
     os.environ["SLURM_TIME_FORMAT"] = "%s"
-    for layout, take in ((Layout(nodes=4, accounting=True), _with_accounting), (Layout(), _without_accounting)):
+    for layout, take in (
+        (Layout(nodes=4, accounting=True), _with_accounting),
+        (Layout(accounting=True), _with_rules),
+        (Layout(), _without_accounting),
+    ):
         cluster = slurm_cluster(version, layout)
         try:
             take(Album(cluster))
@@ -175,6 +179,72 @@ def _refusals(album: Album) -> None:
     ]  # fmt: skip
     album.keep_all("refusals", [*commands, *others], user=MEMBER)
     album.keep_all("refusals-no-account", [("sbatch", script), ("srun", "true")], user=STRANGER)
+
+
+def _with_rules(album: Album) -> None:
+    """What is refused, or waits for ever, for who somebody is; and what a plugin of the site refuses."""
+    cluster = album.cluster
+    _make_accounts(cluster)
+    script = str(cluster.folder / "jobs/script")
+    Path(script).write_text("#!/bin/sh\ntrue\n")
+    here = ("sbatch", "--parsable", "--partition=debug", script)
+    usual = {"AllowGroups": "ALL", "RootOnly": "NO", "AllowQos": "ALL", "AllowAccounts": "ALL", "Hidden": "NO"}
+    rules = {"AllowGroups": STRANGER, "RootOnly": "YES", "AllowQos": "nosuch", "AllowAccounts": "root", "Hidden": "YES"}
+    change = ("scontrol", "update", "partitionname=debug")
+    waits = ("squeue", "--noheader", "--all", "--states=PENDING", "--format=%r")
+    for name, value in rules.items():
+        cluster.ask(*change, f"{name}={value}")
+        album.keep_all(f"refusals-{name}", [here], user=MEMBER)
+        time.sleep(2)  # until it was looked at
+        if cluster.ask(*waits):
+            album.keep(f"squeue-{name}", *waits)
+        cluster.ask(*change, f"{name}={usual[name]}")
+        cluster.call("scancel", f"--user={MEMBER}")
+    cluster.ask(*change, *(f"{name}={value}" for name, value in rules.items()))
+    album.keep("scontrol-partition-rules", "scontrol", "--oneliner", "show", "partition", "--all")
+    cluster.ask(*change, *(f"{name}={value}" for name, value in usual.items()))
+    limit = ("sacctmgr", "-i", "modify")
+    cluster.ask(*limit, "user", MEMBER, "set", "MaxSubmitJobs=0")
+    album.keep_all("refusals-MaxSubmitJobs", [here], user=MEMBER)
+    cluster.ask(*limit, "user", MEMBER, "set", "MaxSubmitJobs=-1")
+    cluster.ask(*limit, "qos", "normal", "set", "flags=DenyOnLimit", "MaxWall=10")
+    album.keep_all("refusals-MaxWall", [("sbatch", "--parsable", "--time=600", script)], user=MEMBER)
+    cluster.ask(*limit, "qos", "normal", "set", "MaxWall=-1")
+    add_site_plugin(cluster)
+    said = [("sbatch", "--parsable", f"--comment={word}", script) for word in ("many", "queue", "mute")]
+    album.keep_all("refusals-site", said, user=MEMBER)
+    waiting = cluster.submit("true", "--hold")
+    cluster.kill_controller()
+    album.keep_all("update-controller-down", [("scontrol", "update", f"jobid={waiting}", "nice=5")])
+
+
+def add_site_plugin(cluster: SlurmCluster) -> None:
+    """One with a mind of its own about certain jobs, and words like the controller's own."""
+    (cluster.folder / "job_submit.lua").write_text(_SITE_PLUGIN)
+    conf = cluster.folder / "slurm.conf"
+    conf.write_text(f"{conf.read_text()}\nJobSubmitPlugins=lua\n")
+    cluster.stop_controller()
+    cluster.start_controller()
+
+
+_SITE_PLUGIN = """\
+function slurm_job_submit(job, partitions, uid)
+    if job.comment == "many" or job.name == "many" then
+        slurm.log_user("You requested too many GPUs.\\nRead our page about configuration.")
+        return slurm.ERROR
+    elseif job.comment == "queue" then
+        slurm.log_user("Not on a Monday")
+        return 2000
+    elseif job.comment == "mute" then
+        return slurm.ERROR
+    end
+    return slurm.SUCCESS
+end
+function slurm_job_modify(job, record, partitions, uid)
+    return slurm.SUCCESS
+end
+return slurm.SUCCESS
+"""
 
 
 def _without_accounting(album: Album) -> None:
