@@ -13,7 +13,7 @@ run: .venv/.examples
 
 test: .venv/.dev
 	@PATH="$(CURDIR)/$(BIN):$$PATH" sh tests/install-components.sh
-	$(BIN)/python -m pytest -n 2 --dist loadgroup $(TESTS)
+	$(BIN)/python -m pytest -n 4 --dist loadgroup $(TESTS)
 
 check: .venv/.dev
 	$(BIN)/ruff check .
