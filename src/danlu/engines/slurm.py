@@ -260,8 +260,8 @@ class SlurmEngine:
             try:
                 await self._pause()
                 await self.look()
-                await self._order.put_right()
                 await self._stops.pass_on()
+                await self._order.put_right()
             except EngineDown:
                 pass  # said once in `look`, and to everybody who asks
             except Exception:

@@ -21,6 +21,8 @@ from danlu.errors import EngineDown
 USUAL_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 # A controller that is busy with a large queue answers late; sbatch itself gives up after MessageTimeout.
 PATIENCE_S = 60.0
+# Times as seconds since 1970, and lists of numbers whole.
+PLAIN = {"SLURM_TIME_FORMAT": "%s", "TZ": "UTC", "SLURM_BITSTR_LEN": "0"}
 PING_AFTER_S = 1.5
 AT_ONCE = 8
 
@@ -81,7 +83,7 @@ class Commands:
 
     async def ask(self, *argv: str) -> str:
         """What a question is answered. Raises EngineDown where it is not."""
-        answer = await self.run(argv, extra={"SLURM_TIME_FORMAT": "%s", "TZ": "UTC", "SLURM_BITSTR_LEN": "0"})
+        answer = await self.run(argv, extra=PLAIN)
         if answer.code:
             words = last_words(answer.said) or f"{argv[0]} ended with {answer.code}"
             raise EngineDown(f"Slurm does not answer: {words}")
@@ -121,7 +123,7 @@ class Commands:
         loop = asyncio.get_running_loop()
         try:
             if person is None:
-                return await loop.run_in_executor(self._threads, self._ask, words, env, patience_s)
+                return await loop.run_in_executor(self._threads, self._ask, words, env, stdin, patience_s)
             return await loop.run_in_executor(self._threads, _run_as, person, words, env, stdin, patience_s)
         except subprocess.TimeoutExpired:
             raise EngineDown(f"Slurm does not answer: {argv[0]} took more than {patience_s:.0f} seconds") from None
@@ -132,16 +134,17 @@ class Commands:
         except RuntimeError:  # the threads are gone
             raise EngineDown("the Slurm engine is closed") from None
 
-    def _ask(self, argv: tuple[str, ...], env: dict[str, str], patience_s: float) -> Answer:
-        nothing, pipe = subprocess.DEVNULL, subprocess.PIPE
+    def _ask(self, argv: tuple[str, ...], env: dict[str, str], stdin: str, patience_s: float) -> Answer:
+        pipe = subprocess.PIPE
+        given = pipe if stdin else subprocess.DEVNULL
         # Not a pipe: a command with much to say would wait for its reader again and again.
         with (
             open(os.memfd_create("answer"), "r+b") as file,
-            subprocess.Popen(argv, env=env, cwd="/", stdin=nothing, stdout=file, stderr=pipe) as process,
+            subprocess.Popen(argv, env=env, cwd="/", stdin=given, stdout=file, stderr=pipe) as process,
         ):
             self._questions.add(process)
             try:
-                _, said = process.communicate(timeout=patience_s)
+                _, said = process.communicate(stdin.encode() or None, timeout=patience_s)
             finally:
                 process.kill()  # nothing, if it is over
                 self._questions.discard(process)

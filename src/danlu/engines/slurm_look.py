@@ -1,6 +1,7 @@
 """One look at Slurm: everything it lists in one question, and what that look has taught us."""
 
 import asyncio
+import contextlib
 import secrets
 import time
 from collections.abc import Collection
@@ -8,7 +9,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from danlu.domain.resources import Seat
-from danlu.engines.slurm_commands import Commands
+from danlu.engines.slurm_commands import PLAIN, Commands, is_trouble
 from danlu.engines.slurm_others import PAST_FORMAT, Others, parse_past, unexplained
 from danlu.engines.slurm_script import Habits
 from danlu.engines.slurm_sorting import NumberOf, Sorting
@@ -27,10 +28,12 @@ from danlu.engines.slurm_text import (
     parse_nodes,
     parse_partitions,
 )
+from danlu.engines.slurm_words import last_words
 from danlu.errors import EngineDown
 
 NODES_SOON_S = 2.0  # between looks at nodes while runs come and go
 PAST_TOLD_S = 600.0
+FEW_OF = 20
 
 
 @dataclass
@@ -119,24 +122,23 @@ class Look:
                 if not line.gres and line.number not in self.seats and puzzling & {*parse_hostlist(line.nodelist)}
             ]
         if new:
-            # One question, about the only one or about all: never one for each.
-            found = await self._seats_of(str(new[0]) if len(new) == 1 else "")
-            self.seats |= {number: found[number] for number in new if found.get(number)}
-
-    async def _seats_of(self, number: str) -> dict[int, tuple[Seat, ...]]:
-        """Of this job, or of all of them."""
-        try:
-            said = await self.commands.ask("scontrol", "-d", "show", "job", *filter(None, (number,)))
-        except EngineDown:  # it may just have ended
-            return {}
-        return parse_job_seats(said)
+            with contextlib.suppress(EngineDown):
+                found = parse_job_seats(await self._shown(new, "-d"))
+                self.seats |= {number: found[number] for number in new if found.get(number)}
 
     async def exit_codes(self, numbers: Collection[int]) -> dict[int, int]:
-        """Of these jobs, if they are still listed, and maybe of others: one question. Raises EngineDown."""
-        if not numbers:
-            return {}
-        only = map(str, numbers) if len(numbers) == 1 else ()
-        return parse_exit_codes(await self.commands.ask("scontrol", "-o", "show", "job", *only))
+        """Of these jobs, if they are still listed, and maybe of others. Raises EngineDown."""
+        return parse_exit_codes(await self._shown(numbers, "-o")) if numbers else {}
+
+    async def _shown(self, numbers: Collection[int], option: str) -> str:
+        """What is to be said of these jobs, with one command: about each of a few, or about all that are listed if that
+        is less work. One of them may just have ended: what is said of the others counts. Raises EngineDown."""
+        is_few = len(numbers) * FEW_OF <= max(self.listed, FEW_OF)
+        asked = "".join(f"show job {number}\n" for number in numbers) if is_few else "show job\n"
+        answer = await self.commands.run(("scontrol", option), stdin=asked, extra=PLAIN)
+        if is_trouble(answer):
+            raise EngineDown(f"Slurm does not answer: {last_words(answer.said)}")
+        return answer.out
 
     async def remembered(self, numbers: Collection[int]) -> list[PastJob]:
         """What accounting knows of jobs that the controller has let go; nothing where it is off. Raises EngineDown."""

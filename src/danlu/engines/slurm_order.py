@@ -2,13 +2,17 @@
 once its job was seen: what a person's own `sbatch` says is its number may be another's."""
 
 import asyncio
+import logging
 from collections import defaultdict
+from collections.abc import Collection
 
 from danlu.engines.slurm_commands import Commands, is_trouble
 from danlu.engines.slurm_folders import Folders, Record
 from danlu.engines.slurm_runs import Runs
 from danlu.engines.slurm_script import nice_of
 from danlu.engines.slurm_words import last_words
+
+log = logging.getLogger(__name__)
 
 
 class Order:
@@ -44,7 +48,8 @@ class Order:
         for nice, records in moving.items():
             for record in records.values():
                 record.nice = None
-            await asyncio.to_thread(self._folders.write_all, list(records.values()))
+            if not await self._is_written(records.values()):
+                continue
             numbers = ",".join(map(str, records))
             answer = await self._commands.run(("scontrol", "update", f"JobId={numbers}", f"Nice={nice}"))
             if is_trouble(answer):
@@ -55,7 +60,16 @@ class Order:
                     record.note(f"it has no place before others in the queue: {last_words(answer.said)}")
                 else:
                     record.nice = nice
-            await asyncio.to_thread(self._folders.write_all, list(records.values()))
+            await self._is_written(records.values())
+
+    async def _is_written(self, records: Collection[Record]) -> bool:
+        """Before Slurm is told: whoever is killed then tells it again."""
+        try:
+            await asyncio.to_thread(self._folders.write_all, records)
+        except OSError as error:
+            log.warning("the places of runs in Slurm's queue cannot be written down: %s", error.strerror)
+            return False
+        return True
 
 
 def _wanted(record: Record) -> int:
