@@ -348,15 +348,12 @@ def make_folders(place: Place) -> None:
     places.make_private(place.state_dir)
     places.make_private(os.path.dirname(place.own_socket))
     if place.shared_dir:
-        mark = _mark_of_shared(place)
+        _recognise_shared(place)
         try:
             places.make_private(place.shared_dir)
         except PermissionError as error:
             raise Refused(f"the shared folder cannot be made ready: {error}", _SQUASHED) from error
-        for path in reversed(_marks(place)):
-            if not _read_word(path):
-                with open(path, "w", encoding="utf-8") as file:
-                    file.write(f"{mark}\n")
+        _mark_shared(place)
     for folder, mode in (("logs", 0o700), ("snapshots", 0o700), ("work", 0o711)):
         path = os.path.join(place.files_dir, folder)
         os.makedirs(path, exist_ok=True)
@@ -368,7 +365,7 @@ def _marks(place: Place) -> tuple[str, str]:
     return os.path.join(place.state_dir, "shared.id"), os.path.join(place.shared_dir, "danlu.id")
 
 
-def _mark_of_shared(place: Place) -> str:
+def _recognise_shared(place: Place) -> None:
     """Before anything is made: a folder that is not mounted looks like a new one, and all runs like lost ones."""
     here, there = (_read_word(path) for path in _marks(place))
     if here and here != there:
@@ -376,7 +373,15 @@ def _mark_of_shared(place: Place) -> str:
             f"{place.shared_dir} is not the shared folder that this server used before",
             f"is it mounted? If another is meant, and nothing runs in the old one: rm {_marks(place)[0]}",
         )
-    return there or secrets.token_hex(8)
+
+
+def _mark_shared(place: Place) -> None:
+    """Several may come up at once: the first one's word is everybody's."""
+    here, there = _marks(place)
+    with contextlib.suppress(FileExistsError), open(there, "x", encoding="utf-8") as file:
+        file.write(f"{secrets.token_hex(8)}\n")
+    with open(here, "w", encoding="utf-8") as file:
+        file.write(f"{_read_word(there)}\n")
 
 
 def _read_word(path: str) -> str:

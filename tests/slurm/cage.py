@@ -21,10 +21,15 @@ _NAMED = 'echo "$0" >/proc/sys/kernel/hostname && exec "$@"'
 _PATH = "/usr/sbin:/usr/bin:/sbin:/bin"
 
 
+class ClusterTrouble(AssertionError):
+    """Slurm's own daemons did not do in time what they do by themselves."""
+
+
 def wait_until(is_so: Callable[[], bool], what: str, seconds: float = 60) -> None:
     limit = time.monotonic() + seconds
     while not is_so():
-        assert time.monotonic() < limit, f"not within {seconds:g} s: {what}"
+        if time.monotonic() > limit:
+            raise ClusterTrouble(f"not within {seconds:g} s: {what}")
         time.sleep(0.02)
 
 

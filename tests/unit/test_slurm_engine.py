@@ -14,6 +14,7 @@ from danlu.domain.resources import Ask
 from danlu.engines.base import Ending, Launch, Observation, RunState
 from danlu.engines.slurm import SlurmEngine
 from danlu.engines.slurm_folders import Folders, Record
+from danlu.errors import Refused
 
 NEVER = timedelta(days=1)
 
@@ -49,6 +50,7 @@ def write(tmp_path: Path, *records: Record) -> None:
     folders.write_all(records)
     for record in records:
         Path(folders.folder(record.run_id)).mkdir()
+    folders.close()
 
 
 def play(engine: SlurmEngine, scenario: Callable[[], Awaitable[None]]) -> None:
@@ -66,6 +68,12 @@ def play(engine: SlurmEngine, scenario: Callable[[], Awaitable[None]]) -> None:
 async def seen_of(engine: SlurmEngine, run_id: str) -> Observation | None:
     handle = engine.handle(RunId(run_id))
     return (await engine.observe([handle])).get(handle)
+
+
+def launch_of(engine: SlurmEngine, tmp_path: Path) -> Launch:
+    """Of whoever runs the tests."""
+    me, log = pwd.getpwuid(os.getuid()).pw_name, str(tmp_path / "log")
+    return Launch(engine.handle(RunId("a.1")), RunId("a.1"), ("true",), "/", {}, None, log, user=me, ask=Ask())
 
 
 def test_what_is_over_fills_the_controller_too(tmp_path: Path) -> None:
@@ -109,19 +117,17 @@ def test_after_a_quiet_week_it_still_looks(tmp_path: Path) -> None:
 def test_a_submit_that_was_killed_is_no_refusal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever killed it: Slurm may have the job."""
     monkeypatch.setattr("danlu.engines.slurm_runs.SETTLES_AFTER_S", 0.0)
-    me = pwd.getpwuid(os.getuid()).pw_name
     engine = slurm_that_lists(tmp_path, programs={"sbatch": "kill -KILL $$", "sacctmgr": ""})
 
     async def scenario() -> None:
-        handle, log = engine.handle(RunId("a.1")), str(tmp_path / "log")
-        launch = Launch(handle, RunId("a.1"), ("true",), "/", {}, None, log, user=me, ask=Ask())
+        launch = launch_of(engine, tmp_path)
         await engine.start([launch])
         while not (seen := await seen_of(engine, "a.1")):
             await asyncio.sleep(0.01)
         assert seen.state is RunState.UNKNOWN
         assert seen.reason
         assert "killed by signal 9" in seen.reason.text
-        await engine.forget([handle])  # it was stopped meanwhile
+        await engine.forget([launch.handle])  # it was stopped meanwhile
         assert not (tmp_path / "shared/records/a.1.json").exists()
         assert not engine._runs.has_active
 
@@ -175,3 +181,37 @@ def test_the_stops_of_many_go_with_few_commands(tmp_path: Path) -> None:
     calls = said.read_text().splitlines()
     assert len(calls) < 100, "those that are asked for while others are passed on go together"
     assert all(call.startswith("--user=0 --state=PENDING ") for call in calls)
+
+
+def test_of_two_servers_in_one_folder_the_second_is_refused(tmp_path: Path) -> None:
+    engine = slurm_that_lists(tmp_path)
+    second = SlurmEngine(str(tmp_path / "shared"))
+
+    async def scenario() -> None:
+        with pytest.raises(Refused, match="another server works in"):
+            await second.open(lambda: None)
+
+    play(engine, scenario)
+    play(engine, no_harm)
+
+
+async def no_harm() -> None:
+    """Just open it, and close it."""
+
+
+def test_a_run_that_is_forgotten_while_it_is_submitted_is_stopped(tmp_path: Path) -> None:
+    """Its job was stopped while its code was laid out, a moment before it was given to Slurm."""
+    door = tmp_path / "door"
+    engine = slurm_that_lists(tmp_path, programs={"sbatch": f"while [ ! -e {door} ]; do sleep 0.02; done; echo 7"})
+
+    async def scenario() -> None:
+        launch = launch_of(engine, tmp_path)
+        await engine.start([launch])
+        await engine.forget([launch.handle])
+        stop = tmp_path / "shared/runs/a.1/stop"
+        while not stop.exists():
+            await asyncio.sleep(0.01)
+        door.touch()
+        assert stop.read_text() == "grace=0\n"
+
+    play(engine, scenario)

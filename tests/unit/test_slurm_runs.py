@@ -75,11 +75,19 @@ def submitted_twice(tmp_path: Path) -> tuple[Runs, Look]:
     return runs, look
 
 
+def started_again(runs: Runs, look: Look) -> Runs:
+    """By a server after the one that was killed."""
+    runs._folders.close()
+    folders = Folders(runs._folders.root)
+    after = Runs(folders, look)
+    after.load(folders.open())
+    return after
+
+
 def test_the_end_of_a_copy_that_was_taken_back_is_not_the_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("danlu.engines.slurm_runs.SETTLES_AFTER_S", 0.0)
-    _, look = submitted_twice(tmp_path)
-    after = Runs(folders := Folders(str(tmp_path)), look)  # a server that was started again
-    after.load(folders.open())
+    runs, look = submitted_twice(tmp_path)
+    after = started_again(runs, look)
     assert after.records["a.1"].number == 7
     for _ in range(4):
         seen = look_at(after, look, "", "CANCELLED")

@@ -108,6 +108,7 @@ class SlurmEngine:
         await self._stops.close()
         await self._starts.close()
         self._commands.close()
+        self._folders.close()
 
     async def inventory(self) -> Sequence[Node]:
         return [facts.node for facts in await self.node_facts()]
@@ -200,6 +201,8 @@ class SlurmEngine:
         self._check_up()
         gone = [_run_id(handle) for handle in handles if self._is_ours(handle)]
         await self._runs.forget([run_id for run_id in gone if run_id not in self._starts.on_the_way])
+        for run_id in [run_id for run_id in gone if run_id in self._starts.on_the_way]:
+            await self._stops.ask(self._runs.records[run_id], timedelta(0), None)  # nobody wants it any more
 
     async def others(self) -> Sequence[OtherRun]:
         self._check_up()
@@ -325,7 +328,9 @@ class SlurmEngine:
         except OSError as error:
             log.warning("second copies of runs stay in Slurm's queue for now: %s", error.strerror)
             dropped = []
-        await self._stops.cancel_waiting([*dropped, *self._look.jobs.strays.values()])
+        me = os.getuid()
+        strays = [line for line in self._look.jobs.strays.values() if me in (0, line.uid)]  # else anybody's word
+        await self._stops.cancel_waiting([*dropped, *strays])
 
     async def _stop_other(self, handle: Handle) -> None:
         """By the number that this job has now: tomorrow it may be another's."""

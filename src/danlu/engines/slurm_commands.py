@@ -81,9 +81,9 @@ class Commands:
             found |= {"HOME": person.home, "USER": person.name, "LOGNAME": person.name, "SHELL": person.shell}
         return found
 
-    async def ask(self, *argv: str) -> str:
+    async def ask(self, *argv: str, patience_s: float = PATIENCE_S) -> str:
         """What a question is answered. Raises EngineDown where it is not."""
-        answer = await self.run(argv, extra=PLAIN)
+        answer = await self.run(argv, extra=PLAIN, patience_s=patience_s)
         if answer.code:
             words = last_words(answer.said) or f"{argv[0]} ended with {answer.code}"
             raise EngineDown(f"Slurm does not answer: {words}")

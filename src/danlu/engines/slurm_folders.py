@@ -5,9 +5,11 @@ heartbeat    when we last looked at Slurm
 records/     ours alone: one file for each run that is not forgotten
 runs/RUN/    the run's own, read and written by its user on its node (see slurm_script)
 trash/       folders of runs that are forgotten
+lock         held by the one server that works here
 """
 
 import contextlib
+import fcntl
 import json
 import logging
 import os
@@ -16,16 +18,15 @@ import shutil
 import stat
 from collections.abc import Collection, Iterator
 from dataclasses import asdict, dataclass, field, fields
-from typing import Any
+from typing import IO, Any
 
-from danlu.domain.job import DEFAULT_PRIORITY
 from danlu.engines.base import Launch
 from danlu.engines.slurm_batch import render_inside
 from danlu.engines.slurm_commands import Person
 from danlu.engines.slurm_ranks import render_rank
 from danlu.engines.slurm_script import Begun, Ended, parse_begun, parse_ended, render_env
 from danlu.engines.slurm_trash import Trash
-from danlu.errors import Invalid
+from danlu.errors import Invalid, Refused
 
 log = logging.getLogger(__name__)
 
@@ -41,7 +42,7 @@ class Record:
     at: float  # when its start was asked for
     cpus: int = 1
     memory_mib: int = 0
-    priority: int = DEFAULT_PRIORITY
+    priority: int | None = None  # None: of an earlier version, which did not write it down
     is_boosted: bool = False
     nice: int | None = 0  # where Slurm has it in its queue; None while it is being told
     tokens: list[str] = field(default_factory=list)  # one for each time it was submitted
@@ -61,12 +62,14 @@ class Folders:
         self.root = shared_dir
         self.instance = ""
         self._trash = Trash(f"{shared_dir}/trash")
+        self._lock: IO[str] | None = None
 
     def open(self) -> list[Record]:
         """Make ready; what is known of runs from before."""
         for path, mode in ((self.root, 0o711), (f"{self.root}/records", 0o700), (f"{self.root}/runs", 0o711)):
             os.makedirs(path, exist_ok=True)
             os.chmod(path, mode)  # whatever our mask is
+        self._take_lock()
         self._trash.open()
         try:
             with open(f"{self.root}/instance") as file:
@@ -78,14 +81,36 @@ class Folders:
         self._sweep(names)
         return list(self._records(names))
 
+    def close(self) -> None:
+        if self._lock:
+            self._lock.close()
+            self._lock = None
+
+    def _take_lock(self) -> None:
+        """Two servers would take each other's runs for strays, and cancel them. The lock dies with the process."""
+        file = open(f"{self.root}/lock", "w")  # noqa: SIM115
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            file.close()
+            raise Refused(
+                f"another server works in {self.root}",
+                "stop that one; of a machine that died, a network file system keeps the lock for some minutes",
+            ) from None
+        except OSError as error:
+            log.warning("whether another server works in %s cannot be known: %s", self.root, error.strerror)
+        self._lock = file
+
     def _sweep(self, names: Collection[str]) -> None:
         """What was being made when a server was killed."""
         for name in names:
             if not name.endswith(".json"):
-                os.unlink(f"{self.root}/records/{name}")
+                with contextlib.suppress(OSError):  # NFS keeps what somebody has open
+                    os.unlink(f"{self.root}/records/{name}")
         for name in os.listdir(f"{self.root}/runs"):
             if f"{name}.json" not in names:
-                self._trash.take(self.folder(name))
+                with contextlib.suppress(OSError):
+                    self._trash.take(self.folder(name))
         self._trash.empty()
 
     def _records(self, names: Collection[str]) -> Iterator[Record]:

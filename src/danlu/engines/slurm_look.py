@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import re
 import secrets
 import time
 from collections.abc import Collection
@@ -34,6 +35,8 @@ from danlu.errors import EngineDown
 NODES_SOON_S = 2.0  # between looks at nodes while runs come and go
 PAST_TOLD_S = 600.0
 FEW_OF = 20
+# Everybody's looks wait for it.
+BOOKS_PATIENCE_S, BOOKS_AGAIN_S = 10.0, 60.0
 
 
 @dataclass
@@ -56,6 +59,7 @@ class Look:
     _reader: QueueReader = field(default_factory=QueueReader)
     _holding: frozenset[int] = frozenset()
     _past_until: float = float("-inf")
+    _books_again_at: float = float("-inf")
 
     async def learn(self) -> None:
         """What changes rarely: settings, queues, nodes."""
@@ -138,15 +142,21 @@ class Look:
         answer = await self.commands.run(("scontrol", option), stdin=asked, extra=PLAIN)
         if is_trouble(answer):
             raise EngineDown(f"Slurm does not answer: {last_words(answer.said)}")
-        return answer.out
+        return re.sub(r"(?m)^(scontrol: )+", "", answer.out)
 
     async def remembered(self, numbers: Collection[int]) -> list[PastJob]:
         """What accounting knows of jobs that the controller has let go; nothing where it is off. Raises EngineDown."""
         if not numbers or not self.has_accounting:
             return []
+        if time.monotonic() < self._books_again_at:
+            raise EngineDown("Slurm's books did not answer a moment ago")
         wanted = ",".join(map(str, sorted(numbers)))
-        said = await self.commands.ask("sacct", "-n", "-P", "-X", "-D", "-j", wanted, f"--format={ACCOUNTING_FORMAT}")
-        return parse_accounting(said)
+        words = ("sacct", "-n", "-P", "-X", "-D", "-j", wanted, f"--format={ACCOUNTING_FORMAT}")
+        try:
+            return parse_accounting(await self.commands.ask(*words, patience_s=BOOKS_PATIENCE_S))
+        except EngineDown:
+            self._books_again_at = time.monotonic() + BOOKS_AGAIN_S
+            raise
 
     @property
     def cluster(self) -> str:

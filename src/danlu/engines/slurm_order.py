@@ -27,7 +27,7 @@ class Order:
             self.check(record)
 
     def check(self, record: Record) -> None:
-        if record.end is None and record.nice != _wanted(record):
+        if record.end is None and record.priority is not None and record.nice != _wanted(record):
             self._misplaced.add(record.run_id)
 
     def boost(self, run_id: str, is_boosted: bool) -> None:
@@ -60,6 +60,7 @@ class Order:
                     record.note(f"it has no place before others in the queue: {last_words(answer.said)}")
                 else:
                     record.nice = nice
+                    self.check(record)  # it may have been boosted meanwhile
             await self._is_written(records.values())
 
     async def _is_written(self, records: Collection[Record]) -> bool:
@@ -73,4 +74,4 @@ class Order:
 
 
 def _wanted(record: Record) -> int:
-    return nice_of(record.priority, is_boosted=record.is_boosted)
+    return 0 if record.priority is None else nice_of(record.priority, is_boosted=record.is_boosted)

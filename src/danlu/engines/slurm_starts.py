@@ -100,7 +100,7 @@ class Starts:
         token = secrets.token_hex(8)
         record.tokens.append(token)
         record.uid, record.number = person.uid, None
-        record.priority, record.is_boosted = launch.priority, launch.is_boosted
+        launch = replace(launch, is_boosted=record.is_boosted)  # it may have waited for its turn
         record.nice = max(0, nice_of(launch.priority, is_boosted=launch.is_boosted))
         payer = self._payer(launch, person)
         choice = await self._accounts.choose(payer) if payer else Choice()
@@ -164,4 +164,12 @@ def _is_about_accounts(answer: Answer) -> bool:
 
 def _record(launch: Launch) -> Record:
     ask = launch.ask
-    return Record(run_id=launch.run_id, uid=-1, at=time.time(), cpus=ask.cpus, memory_mib=ask.memory_mib)
+    return Record(
+        run_id=launch.run_id,
+        uid=-1,
+        at=time.time(),
+        cpus=ask.cpus,
+        memory_mib=ask.memory_mib,
+        priority=launch.priority,
+        is_boosted=launch.is_boosted,
+    )

@@ -72,6 +72,7 @@ class Stops:
                     lines[line.number] = line
             for how, run_ids in due.items():
                 async for number in self._cancel(how, [lines[number] for number in run_ids]):
+                    self._on_told()
                     if how is _WAITING:
                         self._cancelled[run_ids[number]] = time.monotonic()
                     else:
@@ -125,6 +126,5 @@ class Stops:
                 some = numbers[start : start + AT_ONCE]
                 # If a number names another's job by now, nothing is done to that.
                 answer = await self._commands.run(("scancel", f"--user={uid}", *how, *map(str, some)))
-                self._on_told()
                 for number in some if answer.code == 0 else ():
                     yield number

@@ -142,7 +142,7 @@ class QueueReader:
         if records == self._records:
             return self.fresh
         known = self._known
-        new = [record for record in records if record not in known]
+        new = [record for record in dict.fromkeys(records) if record not in known]
         for record in known.keys() - set(records):
             if line := known.pop(record):
                 self.gone.append(line)

@@ -138,7 +138,9 @@ class Schedule:
         await teller.forget([Handle(job.handle) for job in held if job.id in over and job.handle])
         await teller.stop_the_asked()
         await release_dependents(self.book, now)
-        self._settled = seen
+        if seen is not self._settled:
+            self._settled = seen
+            self._is_unclear = any(found.state is RunState.UNKNOWN for found in seen.values())
 
     def _news(self, held: Sequence[Job], seen: Mapping[Handle, Observation]) -> Sequence[Job]:
         """The jobs of whose runs something else is said than at the last tick. In the queue of a cluster may be
@@ -150,7 +152,6 @@ class Schedule:
             return ()
         self.outlook.estimates = _estimates(held, seen)
         odd = {handle for handle, found in seen.items() if found.state is RunState.UNKNOWN}
-        self._is_unclear = bool(odd)
         return [
             job
             for job in held
