@@ -54,6 +54,16 @@ def test_a_run_that_ended_by_itself_is_over_even_if_slurm_forgot_that_it_began()
     assert verdict(lines=[waits], begun=BEGUN, ended=replace(EXITED, ending=Ending.STOPPED)).ending is Ending.STOPPED
 
 
+def test_a_run_that_slurm_ended_and_forgot_is_lost_and_not_failed() -> None:
+    """A controller that was killed takes it for an orphan, and ends it."""
+    told = replace(EXITED, by_slurm=True, exit_code=143)
+    assert judge(Evidence(begun=BEGUN, ended=told), {}) is None, "the next look may list it"
+    assert verdict(begun=BEGUN, ended=told, is_settled=True).ending is Ending.LOST
+    assert verdict(begun=BEGUN, ended=told, is_settled=True, stop_asked=True).ending is Ending.EXITED
+    past = PastJob(7, "TIMEOUT", 0, NOW, NOW, "root", "train")
+    assert verdict(begun=BEGUN, ended=told, is_settled=True, past=past).ending is Ending.TIMED_OUT, "the books know"
+
+
 def test_a_run_that_slurm_cannot_start_says_what_to_look_at() -> None:
     again = verdict(lines=[state("PENDING", reason="BeginTime")])
     assert again.reason is not None

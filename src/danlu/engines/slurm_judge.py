@@ -14,6 +14,7 @@ from danlu.engines.slurm_words import explain_end, explain_wait
 UNKNOWN = Observation(RunState.UNKNOWN)
 TAKEN = Observation(RunState.PENDING, reason=Reason("slurm_new", "Slurm has taken it and not looked at it yet"))
 NO_WORD = Reason("lost", "it is no longer in Slurm, and left no word how it ended")
+FORGOTTEN = Reason("lost", "Slurm ended it and no longer knows why: its controller may have been killed, and forgot it")
 _SIGNALS = 128
 _RAN = frozenset({"COMPLETED", "FAILED", "OUT_OF_MEMORY", "TIMEOUT"})
 
@@ -122,8 +123,12 @@ def _from_word(ended: Ended, line: QueueLine | None, evidence: Evidence) -> Obse
     if _is_by_force(ended):
         if is_open and (ended.by_slurm or not evidence.is_settled):
             return None  # Slurm knows better why, and may begin it again
-        done = explain_end(line.state) if line else None
-        if done is not None:
+        if line is None and ended.by_slurm and not evidence.stop_asked:
+            if not evidence.is_settled:
+                return None  # the next look may list it
+            past = explain_end(evidence.past.state) if evidence.past else None
+            ending, reason = past or (Ending.LOST, FORGOTTEN)
+        elif line is not None and (done := explain_end(line.state)) is not None:
             ending, reason = done
     found = _end(ending, code, reason, evidence, ended.started_at, ended.ended_at)
     return replace(found, notes=(*found.notes, ended.note)) if ended.note else found

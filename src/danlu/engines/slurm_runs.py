@@ -229,7 +229,7 @@ class Runs:
             for record in active
             if record.number is not None
             and not self._lines(record)
-            and record.run_id not in self._ended
+            and ((word := self._ended.get(record.run_id)) is None or word.by_slurm)
             and self._is_settled(record.run_id)
         }
         try:
