@@ -1,10 +1,13 @@
 """The Slurm engine on a real cluster, for the contract suite."""
 
 import asyncio
+import shutil
+import tempfile
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from danlu.domain.resources import Ask, Gpu, Node
 from danlu.engines.base import Handle, Launch, Observation, RunState
@@ -12,6 +15,8 @@ from danlu.engines.slurm import SlurmEngine
 from danlu.errors import EngineDown
 from tests.contract.engine_rigs import LIMIT_SECONDS, BaseRig
 from tests.slurm.cluster import SlurmCluster, shared_cluster
+
+Rig = TypeVar("Rig", bound="SlurmRig")
 
 
 class SlurmRig(BaseRig):
@@ -84,3 +89,22 @@ class SlurmRig(BaseRig):
             while (seen := await super().observe(handle)).state is RunState.PENDING:
                 await asyncio.sleep(0.01)
         return seen
+
+
+def with_own_rig(make: Callable[[Path], Rig], test: Callable[[Rig], Awaitable[None]]) -> None:
+    """Run a test with an open rig in a folder of its own, which others may enter, and clear up behind it."""
+    folder = Path(tempfile.mkdtemp(prefix="danlu-rig-", dir="/tmp"))
+    folder.chmod(0o755)
+
+    async def body() -> None:
+        rig = make(folder)
+        try:
+            await rig.open()
+            await test(rig)
+        finally:
+            await rig.close()
+
+    try:
+        asyncio.run(body())
+    finally:
+        shutil.rmtree(folder)

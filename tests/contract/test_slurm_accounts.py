@@ -2,8 +2,6 @@
 
 import asyncio
 import itertools
-import shutil
-import tempfile
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -14,7 +12,7 @@ from danlu.domain.resources import Ask
 from danlu.engines.base import Ending, Handle, Observation, RunState
 from danlu.engines.slurm import SlurmEngine
 from tests.contract.engine_rigs import LIMIT_SECONDS
-from tests.contract.slurm_rig import SlurmRig
+from tests.contract.slurm_rig import SlurmRig, with_own_rig
 from tests.slurm.cage import wait_until
 from tests.slurm.cluster import SlurmCluster, shared_cluster, slurm_cluster
 from tests.slurm.layout import Layout
@@ -50,21 +48,7 @@ class BooksRig(SlurmRig):
 
 
 def on(cluster: SlurmCluster, test: Callable[[BooksRig], Awaitable[None]], **options: Any) -> None:
-    folder = Path(tempfile.mkdtemp(prefix="danlu-rig-", dir="/tmp"))
-    folder.chmod(0o755)
-
-    async def body() -> None:
-        rig = BooksRig(folder, cluster, **options)
-        try:
-            await rig.open()
-            await test(rig)
-        finally:
-            await rig.close()
-
-    try:
-        asyncio.run(body())
-    finally:
-        shutil.rmtree(folder)
+    with_own_rig(lambda folder: BooksRig(folder, cluster, **options), test)
 
 
 def add(cluster: SlurmCluster, user: str, *accounts: str) -> None:

@@ -1,10 +1,7 @@
 """Jobs of others that end while nobody looks, on real clusters: what the books say of them, and whose they are."""
 
 import asyncio
-import shutil
-import tempfile
 from collections.abc import Awaitable, Callable, Iterator
-from pathlib import Path
 
 import pytest
 
@@ -12,7 +9,7 @@ from danlu.domain.resources import Ask
 from danlu.engines.base import OtherRun, RunState
 from danlu.errors import EngineDown
 from tests.contract.engine_rigs import LIMIT_SECONDS
-from tests.contract.slurm_rig import SlurmRig
+from tests.contract.slurm_rig import SlurmRig, with_own_rig
 from tests.slurm.cage import wait_until
 from tests.slurm.cluster import SlurmCluster, slurm_cluster
 from tests.slurm.layout import Layout
@@ -30,21 +27,7 @@ def forgetful(request: pytest.FixtureRequest) -> Iterator[SlurmCluster]:
 
 
 def on(cluster: SlurmCluster, test: Callable[[SlurmRig], Awaitable[None]]) -> None:
-    folder = Path(tempfile.mkdtemp(prefix="danlu-rig-", dir="/tmp"))
-    folder.chmod(0o755)
-
-    async def body() -> None:
-        rig = SlurmRig(folder, cluster.release.version, cluster)
-        try:
-            await rig.open()
-            await test(rig)
-        finally:
-            await rig.close()
-
-    try:
-        asyncio.run(body())
-    finally:
-        shutil.rmtree(folder)
+    with_own_rig(lambda folder: SlurmRig(folder, cluster.release.version, cluster), test)
 
 
 async def told(rig: SlurmRig, *states: RunState) -> dict[str, OtherRun]:

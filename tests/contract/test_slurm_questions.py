@@ -1,8 +1,6 @@
 """How often a real Slurm is asked: once for all runs at each look, however many they are."""
 
 import asyncio
-import shutil
-import tempfile
 from pathlib import Path
 
 import pytest
@@ -11,7 +9,7 @@ from danlu.domain.resources import Ask
 from danlu.engines.base import Handle, RunState
 from danlu.engines.slurm import SlurmEngine
 from tests.contract.engine_rigs import LIMIT_SECONDS
-from tests.contract.slurm_rig import SlurmRig
+from tests.contract.slurm_rig import SlurmRig, with_own_rig
 from tests.slurm.cluster import SlurmCluster, shared_cluster
 from tests.slurm.releases import OLDER
 
@@ -72,26 +70,16 @@ class CountedRig(SlurmRig):
 
 
 def test_one_question_for_all_at_each_look_and_never_one_for_each() -> None:
-    folder = Path(tempfile.mkdtemp(prefix="danlu-rig-", dir="/tmp"))
-    folder.chmod(0o755)
     said: dict[int, list[str]] = {}
 
-    async def body() -> None:
-        # With books: whoever asks them for each run has some to ask.
-        rig = CountedRig(folder, shared_cluster(OLDER, accounting=True))
-        await rig.open()
-        try:
-            for count in (5, 40):
-                rig.lines.write_text("")
-                await rig.pass_through(f"of{count}-", count)
-                said[count] = rig.lines.read_text().split()
-        finally:
-            await rig.close()
+    async def test(rig: CountedRig) -> None:
+        for count in (5, 40):
+            rig.lines.write_text("")
+            await rig.pass_through(f"of{count}-", count)
+            said[count] = rig.lines.read_text().split()
 
-    try:
-        asyncio.run(body())
-    finally:
-        shutil.rmtree(folder)
+    # With books: whoever asks them for each run has some to ask.
+    with_own_rig(lambda folder: CountedRig(folder, shared_cluster(OLDER, accounting=True)), test)
     for count, lines in said.items():
         assert lines.count("sbatch") == count
         looks = " ".join(line for line in lines if line != "sbatch").split(LOOK)

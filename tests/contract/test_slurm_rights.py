@@ -15,7 +15,7 @@ import pytest
 from danlu.engines.base import Ending, RunState
 from danlu.engines.slurm import SlurmEngine
 from tests.contract.engine_rigs import LIMIT_SECONDS, NEVER, with_rig
-from tests.contract.slurm_rig import SlurmRig
+from tests.contract.slurm_rig import SlurmRig, with_own_rig
 from tests.slurm.cluster import shared_cluster, slurm_cluster
 from tests.slurm.releases import OLDER
 
@@ -256,8 +256,6 @@ async def test_a_full_shared_folder_holds_things_up_and_loses_nothing(rig: Any) 
 def test_a_person_whom_another_machine_does_not_know(where: str) -> None:
     """The controller says who somebody is: it must know them, or starts their jobs in vain; nodes take its word."""
     cluster = slurm_cluster(OLDER)
-    folder = Path(tempfile.mkdtemp(prefix="danlu-rig-", dir="/tmp"))
-    folder.chmod(0o755)
     users = cluster.folder / "passwd"
     everybody = Path("/etc/passwd").read_text().splitlines(keepends=True)
     users.write_text("".join(line for line in everybody if not line.startswith(f"{OWNER}:")))
@@ -271,29 +269,23 @@ def test_a_person_whom_another_machine_does_not_know(where: str) -> None:
         cluster._cage.run("gn1", "unshare", "--mount", "sh", "-c", f"{hide} && exec {daemon}")
         cluster.wait_for_node("gn1", "IDLE")
 
-    async def body() -> None:
-        rig = SlurmRig(folder, OLDER, cluster)
-        await rig.open()
-        try:
-            launch = rig.launch("a.1", "id", "-u", user=OWNER, workdir="/", queue="debug")  # on gn1 only
-            await rig.engine.start([launch])
+    async def test(rig: SlurmRig) -> None:
+        launch = rig.launch("a.1", "id", "-u", user=OWNER, workdir="/", queue="debug")  # on gn1 only
+        await rig.engine.start([launch])
 
-            async def told() -> bool:
-                seen = (await rig.engine.observe([launch.handle])).get(launch.handle)
-                if where == "node":
-                    return bool(seen and seen.state is RunState.ENDED)
-                return bool(seen and seen.reason and "know the user" in seen.reason.text)
-
-            async with asyncio.timeout(LIMIT_SECONDS):
-                while not await told():
-                    await asyncio.sleep(0.05)
+        async def told() -> bool:
+            seen = (await rig.engine.observe([launch.handle])).get(launch.handle)
             if where == "node":
-                assert rig.log("a.1").read_text().split() == [str(pwd.getpwnam(OWNER).pw_uid)]
-        finally:
-            await rig.close()
+                return bool(seen and seen.state is RunState.ENDED)
+            return bool(seen and seen.reason and "know the user" in seen.reason.text)
+
+        async with asyncio.timeout(LIMIT_SECONDS):
+            while not await told():
+                await asyncio.sleep(0.05)
+        if where == "node":
+            assert rig.log("a.1").read_text().split() == [str(pwd.getpwnam(OWNER).pw_uid)]
 
     try:
-        asyncio.run(body())
+        with_own_rig(lambda folder: SlurmRig(folder, OLDER, cluster), test)
     finally:
         cluster.close()
-        shutil.rmtree(folder)
