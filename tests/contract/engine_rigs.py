@@ -190,11 +190,11 @@ class LocalWithoutCgroupsRig(LocalRig):
         super().__init__(folder, cgroups="off")
 
 
-def _slurm_rig(version: str, *, impatient: bool = False) -> Callable[[Path], Any]:
+def _slurm_rig(version: str, **options: Any) -> Callable[[Path], Any]:
     def make(folder: Path) -> Any:
         from tests.contract.slurm_rig import SlurmRig  # which builds on what is here
 
-        return SlurmRig(folder, version, impatient=impatient)
+        return SlurmRig(folder, version, **options)
 
     return make
 
@@ -206,6 +206,7 @@ RIGS: dict[str, Callable[[Path], Any]] = {
     "local-uvloop": LocalRig,
     "slurm-22.05": _slurm_rig("22.05"),
     "slurm-22.05-impatient": _slurm_rig("22.05", impatient=True),
+    "slurm-22.05-books": _slurm_rig("22.05", accounting=True),
     "slurm-24.11": _slurm_rig("24.11"),
     "slurm-24.11-impatient": _slurm_rig("24.11", impatient=True),
 }

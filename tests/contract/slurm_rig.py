@@ -20,11 +20,10 @@ Rig = TypeVar("Rig", bound="SlurmRig")
 
 
 class SlurmRig(BaseRig):
-    def __init__(
-        self, folder: Path, version: str, cluster: SlurmCluster | None = None, *, impatient: bool = False
-    ) -> None:
+    def __init__(self, folder: Path, version: str, cluster: SlurmCluster | None = None, **options: Any) -> None:
+        """`options` of a shared cluster, if none is given."""
         super().__init__(folder)
-        self.cluster = cluster or shared_cluster(version, impatient=impatient)
+        self.cluster = cluster or shared_cluster(version, **options)
         layout = self.cluster.layout
         cards = tuple(Gpu(at, layout.model, shards=layout.shards_per_card) for at in range(layout.cards))
         self.nodes = [Node(name, layout.cpus, layout.memory_mib, cards) for name in layout.names]

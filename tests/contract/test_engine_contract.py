@@ -11,7 +11,9 @@ from danlu.engines.base import Ending, RunState
 from danlu.errors import EngineDown
 from tests.contract.engine_rigs import LIMIT_SECONDS, NEVER, SOON, with_rig
 
-every_engine = with_rig("fake", "local", "local-without-cgroups", "local-uvloop", "slurm-22.05", "slurm-24.11")
+every_engine = with_rig(
+    "fake", "local", "local-without-cgroups", "local-uvloop", "slurm-22.05", "slurm-22.05-books", "slurm-24.11"
+)
 
 
 @every_engine
