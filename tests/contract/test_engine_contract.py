@@ -27,6 +27,15 @@ async def test_a_run_ends_with_its_exit_code(rig: Any) -> None:
         assert end.reason is not None
 
 
+@with_rig("local", "slurm-22.05", "slurm-24.11")
+async def test_a_run_that_is_halted_for_a_while_goes_on(rig: Any) -> None:
+    """By its person, or by a Slurm that lets others go first."""
+    handle = await rig.start("a.1", "sh", "-c", "(sleep 0.5; kill -CONT $$) & kill -STOP $$; echo on; exit 5")
+    end = await rig.ended(handle)
+    assert (end.ending, end.exit_code) == (Ending.EXITED, 5)
+    assert rig.log("a.1").read_text() == "on\n"
+
+
 @every_engine
 async def test_a_handle_is_the_same_whenever_it_is_asked(rig: Any) -> None:
     assert rig.engine.handle(RunId("a.1")) == rig.engine.handle(RunId("a.1"))

@@ -230,6 +230,13 @@ async def test_slurm_itself_ends_a_run_politely(rig: Any) -> None:
 
 
 @older
+async def test_ranks_that_are_halted_for_a_while_go_on(rig: Any) -> None:
+    handle = await rig.start("a.1", "sh", "-c", "(sleep 0.5; kill -CONT $$) & kill -STOP $$; echo on", ask=TWO)
+    assert (await rig.ended(handle)).exit_code == 0
+    assert said(rig, "a.1") == {"on": 2}
+
+
+@older
 async def test_a_notice_goes_only_to_those_who_catch_it(rig: Any) -> None:
     """A plain shell around a training does not die of the training's notice; what nobody catches is noted."""
     inner = "trap 'echo saved; exit 0' USR1; echo ready; while :; do sleep 0.05; done"

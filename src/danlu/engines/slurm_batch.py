@@ -166,12 +166,7 @@ if [ -n "$limit" ]; then
   ) &
   watch=$!
 fi
-while :; do
-  rang=
-  wait "$child"; code=$?
-  [ -n "$rang" ] || break
-  is_lost && { code=; break; }
-done
+await_child
 trap '' USR1 USR2 URG TERM INT HUP
 for job in $watch $ender $child; do kill -KILL -- "-$job"; done
 count

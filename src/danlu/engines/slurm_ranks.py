@@ -50,6 +50,20 @@ notify() { # SIGNAL: to those under $child who handle it, from the top down; who
 is_lost() { # bash up to 5.2 may overlook that $child ends just as a signal comes, and would wait for it for ever
   ! kill -0 "$child" && [[ $'\n'"$(jobs -rp)"$'\n' == *$'\n'"$child"$'\n'* ]]
 }
+await_child() { # until it is over: $code is how, or nothing if that was overlooked
+  local forced=
+  [ "${BASH_VERSINFO[0]}" -ge 5 ] && forced=-f # or it comes back for one that is only stopped
+  while :; do
+    rang=
+    wait $forced "$child"; code=$?
+    if [ -n "$rang" ]; then
+      is_lost && { code=; return; }
+    else
+      kill -0 "$child" 2> /dev/null || return
+      sleep 0.2
+    fi
+  done
+}
 """
 
 # What the script of a run on several nodes calls where the script of one node has its own command.
@@ -160,12 +174,7 @@ for sign in TERM INT HUP QUIT USR1 USR2; do trap "pass $sign" "$sign"; done
   done
 ) &
 hearer=$!
-while :; do
-  rang=
-  wait "$child"; code=$?
-  [ -n "$rang" ] || break
-  is_lost && { code=; break; }
-done
+await_child
 trap '' TERM INT HUP QUIT USR1 USR2
 for job in $hearer $child; do kill -KILL -- "-$job"; done
 failed="$folder/.failed.$rank"
