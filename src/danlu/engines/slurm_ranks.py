@@ -58,9 +58,12 @@ await_child() { # until it is over: $code is how, or nothing if that was overloo
     wait $forced "$child"; code=$?
     if [ -n "$rang" ]; then
       is_lost && { code=; return; }
-    else
-      kill -0 "$child" 2> /dev/null || return
+    elif kill -0 "$child" 2> /dev/null; then
       sleep 0.2
+    else
+      # What bash says first may be from when it was stopped (147 to 150).
+      [ "$code" -ge 147 ] && [ "$code" -le 150 ] && { wait "$child"; code=$?; }
+      return
     fi
   done
 }
