@@ -8,7 +8,6 @@ import logging
 import logging.handlers
 import os
 import pwd
-import secrets
 import socket
 import sys
 import time
@@ -348,48 +347,16 @@ def make_folders(place: Place) -> None:
     places.make_private(place.state_dir)
     places.make_private(os.path.dirname(place.own_socket))
     if place.shared_dir:
-        _recognise_shared(place)
+        ground.recognise(place.state_dir, place.shared_dir)
         try:
             places.make_private(place.shared_dir)
         except PermissionError as error:
             raise Refused(f"the shared folder cannot be made ready: {error}", _SQUASHED) from error
-        _mark_shared(place)
+        ground.mark(place.state_dir, place.shared_dir)
     for folder, mode in (("logs", 0o700), ("snapshots", 0o700), ("work", 0o711)):
         path = os.path.join(place.files_dir, folder)
         os.makedirs(path, exist_ok=True)
         os.chmod(path, mode)
-
-
-def _marks(place: Place) -> tuple[str, str]:
-    """The same word, here and in the shared folder."""
-    return os.path.join(place.state_dir, "shared.id"), os.path.join(place.shared_dir, "danlu.id")
-
-
-def _recognise_shared(place: Place) -> None:
-    """Before anything is made: a folder that is not mounted looks like a new one, and all runs like lost ones."""
-    here, there = (_read_word(path) for path in _marks(place))
-    if here and here != there:
-        raise Refused(
-            f"{place.shared_dir} is not the shared folder that this server used before",
-            f"is it mounted? If another is meant, and nothing runs in the old one: rm {_marks(place)[0]}",
-        )
-
-
-def _mark_shared(place: Place) -> None:
-    """Several may come up at once: the first one's word is everybody's."""
-    here, there = _marks(place)
-    with contextlib.suppress(FileExistsError), open(there, "x", encoding="utf-8") as file:
-        file.write(f"{secrets.token_hex(8)}\n")
-    with open(here, "w", encoding="utf-8") as file:
-        file.write(f"{_read_word(there)}\n")
-
-
-def _read_word(path: str) -> str:
-    try:
-        with open(path, encoding="utf-8") as file:
-            return file.read(100).strip()
-    except FileNotFoundError:
-        return ""
 
 
 def _remembered_options(own: str, options: argparse.Namespace) -> tuple[str | None, str]:

@@ -1,7 +1,9 @@
-"""What a server that runs jobs as other people stands on: folders that nobody else can move from under it, and in which
-it may give files away."""
+"""What a server stands on: folders that nobody else can move from under it, in which it may give files away, and which
+are the ones of before."""
 
+import contextlib
 import os
+import secrets
 import stat
 import tempfile
 from collections.abc import Iterator
@@ -52,3 +54,36 @@ def check_gives_away(folder: str) -> None:
             f"root may not give files away in {folder}, so runs could not have theirs there",
             "an NFS server must not take root for nobody on this machine: `no_root_squash` in its exports",
         )
+
+
+def recognise(state_dir: str, shared_dir: str) -> None:
+    """Before anything is made: a folder that is not mounted looks like a new one, and all runs like lost ones."""
+    ours, theirs = _marks(state_dir, shared_dir)
+    expected = _read_word(ours)
+    if expected and expected != _read_word(theirs):
+        raise Refused(
+            f"{shared_dir} is not the shared folder that this server used before",
+            f"is it mounted? If another is meant, and nothing runs in the old one: rm {ours}",
+        )
+
+
+def mark(state_dir: str, shared_dir: str) -> None:
+    """Several servers may come up at once: the first one's word is everybody's."""
+    ours, theirs = _marks(state_dir, shared_dir)
+    with contextlib.suppress(FileExistsError), open(theirs, "x", encoding="utf-8") as file:
+        file.write(f"{secrets.token_hex(8)}\n")
+    with open(ours, "w", encoding="utf-8") as file:
+        file.write(f"{_read_word(theirs)}\n")
+
+
+def _marks(state_dir: str, shared_dir: str) -> tuple[str, str]:
+    """The same word, with the server and in the shared folder."""
+    return os.path.join(state_dir, "shared.id"), os.path.join(shared_dir, "danlu.id")
+
+
+def _read_word(path: str) -> str:
+    try:
+        with open(path, encoding="utf-8") as file:
+            return file.read(100).strip()
+    except FileNotFoundError:
+        return ""
