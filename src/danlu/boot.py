@@ -347,12 +347,12 @@ def make_folders(place: Place) -> None:
     places.make_private(place.state_dir)
     places.make_private(os.path.dirname(place.own_socket))
     if place.shared_dir:
-        ground.recognise(place.state_dir, place.shared_dir)
         try:
+            ground.recognise(place.state_dir, place.shared_dir)
             places.make_private(place.shared_dir)
+            ground.mark(place.state_dir, place.shared_dir)
         except PermissionError as error:
             raise Refused(f"the shared folder cannot be made ready: {error}", _SQUASHED) from error
-        ground.mark(place.state_dir, place.shared_dir)
     for folder, mode in (("logs", 0o700), ("snapshots", 0o700), ("work", 0o711)):
         path = os.path.join(place.files_dir, folder)
         os.makedirs(path, exist_ok=True)

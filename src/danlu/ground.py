@@ -72,8 +72,9 @@ def mark(state_dir: str, shared_dir: str) -> None:
     ours, theirs = _marks(state_dir, shared_dir)
     with contextlib.suppress(FileExistsError), open(theirs, "x", encoding="utf-8") as file:
         file.write(f"{secrets.token_hex(8)}\n")
-    with open(ours, "w", encoding="utf-8") as file:
-        file.write(f"{_read_word(theirs)}\n")
+    if (word := _read_word(theirs)) != _read_word(ours):
+        with open(ours, "w", encoding="utf-8") as file:
+            file.write(f"{word}\n")
 
 
 def _marks(state_dir: str, shared_dir: str) -> tuple[str, str]:

@@ -199,6 +199,7 @@ class Schedule:
     async def _write(
         self, jobs: Sequence[Job], past: Sequence[PastRun], charges: Sequence[Charge], *, is_planned: bool
     ) -> None:
+        """What is charged counts once it is written, also if something beside it fails meanwhile."""
         await self.book.update(jobs, past, charges, is_planned=is_planned)
         for charge in charges:
             self.outlook.standing.tally.add(charge)
