@@ -29,7 +29,7 @@ def test_output_without_a_newline_shows_at_once(here: Installation) -> None:
     assert read_until(watching, b"50 %") == b"50 %"
     following = here.begin("logs", "-f", "@")
     assert read_until(following, b"50 %") == b"50 %"
-    assert here.state("@") == "RUNNING", "it was shown before its end"
+    here.until("@", "RUNNING")  # it was shown before its end
     assert watching.poll() is None
     (here.work / "door").touch()
     assert watching.communicate(timeout=60)[0] == b""

@@ -48,6 +48,7 @@ def test_a_stopped_job_and_who_entered_it_leave_no_process(
 ) -> None:
     mark, script = forest
     other = here.submit("--", "sh", "-c", "setsid sleep 600 & exec sleep 600")
+    here.until(other, "RUNNING")
     job_id = begun(here, mark, script, "stays")
     inside = here.begin("exec", job_id, "--", "sh", "-c", f"echo in; exec setsid --wait sleep {mark}1")
     eventually(lambda: sleepers(here, f"{mark}1"), "somebody is in it")
