@@ -145,7 +145,7 @@ def test_dependencies_are_kept_and_a_broken_one_ends_who_waited(tmp_path: Path) 
         anyhow = (await submit(client, after=[f"{first}:any"]))["id"]
         behind = (await submit(client, after=[ok]))["id"]
         why = (await client.get(f"/jobs/{ok}/why")).json()
-        assert why["reason"] == {"code": "dependency", "text": f"waits for {first} to succeed"}
+        assert why["reason"] == {"code": "dependency", "text": f"{first} must succeed first"}
         await rig.until(lambda: run_of(rig, first))
         rig.engine.finish(f"{first}.1", 1)
         assert (await rig.state(client, ok, "CANCELLED"))["reason"]["code"] == "dependency_failed"

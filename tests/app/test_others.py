@@ -72,7 +72,7 @@ async def until_used(rig: Rig, **wanted: Any) -> None:
 def test_they_are_listed_and_shown_to_everybody(tmp_path: Path) -> None:
     async def scenario(rig: Rig) -> None:
         await move_in(rig)
-        why = Reason("no_room", "waits for cards")
+        why = Reason("no_room", "no cards are free")
         waits = other("18_[4-9]", "wang", reason=why, name="a\x1b[2J", tasks=6, submitted_at=AGO + timedelta(hours=1))
         put(rig, waits, other("17", "li", CARD), other("18_3", "wang", SHARDS))
         await heard(rig, "17", "18_3", "18_[4-9]")
@@ -93,7 +93,7 @@ def test_they_are_listed_and_shown_to_everybody(tmp_path: Path) -> None:
         assert await ids("/others/slurm:18_[3-9]") == ["slurm:18_[4-9]"], "one has begun since"
         assert await ids("/others/slurm:1") == ["404"]
         (shown,) = (await client.get("/others/slurm:18_[4-9]")).json()["items"]
-        assert (shown["name"], shown["tasks"], shown["reason"]["text"]) == ("a\x1b[2J", 6, "waits for cards")
+        assert (shown["name"], shown["tasks"], shown["reason"]["text"]) == ("a\x1b[2J", 6, "no cards are free")
         (shown,) = (await client.get("/others/slurm:17")).json()["items"]
         assert (shown["user"], shown["state"], shown["queue"]) == ("li", "RUNNING", "gpu")
         assert shown["seats"] == [{"node": "n1", "gpus": [0], "shared_gpu": None, "shards": 0}]

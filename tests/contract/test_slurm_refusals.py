@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from danlu.engines.base import Ending
-from tests.contract.test_slurm_accounts import BooksRig, add, both_versions, on
+from tests.contract.test_slurm_accounts import BooksRig, both_versions, on
 from tests.golden.slurm.capture import add_site_plugin
 from tests.slurm.cluster import shared_cluster, slurm_cluster
 
@@ -19,21 +19,6 @@ async def refused(rig: BooksRig, run_id: str, user: str, **particulars: Any) -> 
     assert end.ending is Ending.NOT_STARTED, end
     assert end.reason
     return end.reason.code, end.reason.text
-
-
-@both_versions
-def test_who_has_submitted_enough_is_not_told_of_time(version: str) -> None:
-    cluster = shared_cluster(version, accounting=True)
-    add(cluster, MEMBER, "vision")
-    cluster.ask("sacctmgr", "-i", "modify", "user", MEMBER, "set", "MaxSubmitJobs=0")
-
-    async def body(rig: BooksRig) -> None:
-        code, text = await refused(rig, "a.1", MEMBER)
-        assert code == "quota"
-        assert "as many jobs as its limit allows" in text
-        assert "--time" not in text
-
-    on(cluster, body)
 
 
 @both_versions

@@ -75,6 +75,10 @@ class Site(Installation):
 
     # The cluster
 
+    def until_first(self, ref: str) -> None:
+        words = ("squeue", "--noheader", "--states=PENDING", "--sort=-p", "--format=%k")
+        eventually(lambda: f":{ref}." in self.cluster.ask(*words).split("\n")[0], f"{ref} is the next in Slurm's queue")
+
     def until_saved(self) -> None:
         """The controller has written down all that it knows, and would not forget it if it were killed."""
         saved = self.cluster.folder / "state" / "job_state"

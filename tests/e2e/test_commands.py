@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.conftest import Settings
-from tests.e2e.installation import DANLU, WAITING, Installation, eventually
+from tests.e2e.installation import DANLU, WAITING, Installation
 
 WAITS = "while [ ! -e door ]; do sleep 0.05; done"
 
@@ -271,7 +271,7 @@ def test_priority_goes_first(here: Installation, settings: Settings) -> None:
     order = {}
     for name, priority in (("low", "1"), ("usual", "5"), ("high", "9"), ("usual2", "5")):
         order[name] = here.submit("--priority", priority, "--", "sh", "-c", f"echo {name} >> order")
-    assert eventually(lambda: here.danlu("why", order["low"]).text, "a reason")
+    here.until_first(order["high"])
     (here.work / "door").touch()
     here.danlu("wait", holder, *order.values())
     assert (here.work / "order").read_text().split() == ["high", "usual", "usual2", "low"]

@@ -63,7 +63,7 @@ def test_why_one_waits_and_what_would_start_really_does(cards: Site) -> None:
     (one,) = [one for one in why["alternatives"] if one["changes"] == {"gpus": "rtx3090:1"}]
     assert "danlu clone" in one["command"]
     text = site.danlu("why", waits).text
-    assert "waits for cards, cores or memory to become free" in text
+    assert "waits: not enough cards, cores or memory are free" in text
     assert holder["id"] in text
     (queue, debug) = site.danlu("queues", "--json").json()["items"]
     assert (queue["name"], queue["default"], queue["nodes"], queue["waiting"]) == ("gpu", True, ["gn1"], 1)

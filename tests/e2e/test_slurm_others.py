@@ -152,7 +152,7 @@ def test_what_is_said_of_one(older: Site) -> None:
     assert "8 shards of GPU" in shown
     assert "\x1b" not in shown
     assert site.danlu("why", f"slurm:{number}").text.startswith(f"slurm:{number} runs on gn")
-    why = f"slurm:{waits}_[1-3] waits: waits for cards"
+    why = f"slurm:{waits}_[1-3] waits: not enough cards"
     eventually(lambda: site.danlu("why", f"slurm:{waits}").text.startswith(why), "why an array waits")
     for words in (("logs",), ("exec",), ("clone",), ("wait",), ("rm",)):
         rest = ("--", "true") if words == ("exec",) else ()

@@ -102,6 +102,7 @@ def test_jobs_run_as_who_submits_them(here: Site) -> None:
 
     job = lab.danlu(OWNER, "submit", "--env", "SECRET=sesame", "--", "sh", "-c", "echo private; exec sleep 600").text
     eventually(lambda: b"private" in lab.danlu(OWNER, "logs", job).out, "it runs")
+    eventually(lambda: lab.danlu(OWNER, "show", job, "--json").json()["state"] == "RUNNING", "that is known")
     for words in (("logs", job), ("stop", job), ("exec", job, "--", "id"), ("clone", job)):
         refused = lab.danlu(STRANGER, *words, code=3)
         assert f"belongs to {OWNER}" in refused.talk
@@ -165,6 +166,35 @@ def test_a_team_is_an_account_of_slurm_and_where_it_is_none_the_job_runs_all_the
     assert {line.rpartition(":")[2] for line in said} == {f"{jobs['vision']}.1 vision", f"{jobs['nlp']}.1 lab"}
     told = lab.danlu(OWNER, "show", jobs["nlp"], token=token).text
     assert [line.split(maxsplit=1)[1] for line in told.splitlines() if line.startswith("notes")] == [note]
+
+
+@pytest.mark.parametrize("here", [Layout(accounting=True)], indirect=True, ids=["books"])
+def test_who_has_as_many_jobs_as_slurms_books_allow_waits_for_the_next_place(here: Site) -> None:
+    here.has_people(PERSON)
+    add(here.cluster, PERSON, "lab")
+    books = ("sacctmgr", "-i", "modify", "user", PERSON, "set")
+    here.cluster.ask(*books, "MaxSubmitJobs=1")
+    lab = Lab(here)
+    lab.serve()
+    token = lab.token(PERSON)
+    waits = f"echo $DANLU_ARRAY_INDEX >> trace; while [ ! -e {lab.folder}/door ]; do sleep 0.05; done"
+    array = lab.danlu(OWNER, "submit", "--array", "1-4", "--", "sh", "-c", waits, token=token).text
+    told = "its account in Slurm has as many jobs as its limit allows"
+
+    def held() -> list[str]:
+        found = [lab.danlu(OWNER, "why", f"{array}_{task}", "--json", token=token).json() for task in range(1, 5)]
+        return [one["id"] for one in found if one["reason"]["text"].startswith(told)]
+
+    eventually(lambda: len(held()) == 3, "one is there, and the others are told why they are not")
+    unwanted = held()[-1]
+    lab.danlu(OWNER, "stop", unwanted, token=token)
+    (lab.folder / "door").touch()
+    assert lab.danlu(OWNER, "wait", array, token=token, code=None).code != 2
+    shown = lab.danlu(OWNER, "show", array, "--json", token=token).json()["items"]
+    states = {one["id"]: one["state"] for one in shown}
+    assert states.pop(unwanted) == "CANCELLED"
+    assert list(states.values()) == ["SUCCEEDED"] * 3
+    assert len((lab.folder / "trace").read_text().split()) == 3, "nothing ran twice"
 
 
 def test_a_server_that_is_not_roots_works_for_itself(here: Site) -> None:

@@ -14,7 +14,7 @@ RUNS: dict[str, Any] = {
     "seats": [{"node": "n1", "gpus": [0], "shared_gpu": None, "shards": 0}],
 }  # fmt: skip
 WAITS = RUNS | {
-    "id": "slurm:18_[4-9]", "state": "PENDING", "reason": {"code": "no_room", "text": "waits for cards"}, "tasks": 6,
+    "id": "slurm:18_[4-9]", "state": "PENDING", "reason": {"code": "no_room", "text": "no cards are free"}, "tasks": 6,
     "started_at": None, "ends_at": None, "estimated_at": "2026-11-15T13:00:00Z", "seats": [],
 }  # fmt: skip
 
@@ -28,7 +28,7 @@ def test_the_table_says_whose_where_until_when_or_why() -> None:
     head, *lines = render_others([RUNS, WAITS, endless], NOW, None, plain).splitlines()
     assert head.split() == ["ID", "USER", "NAME", "STATE", "QUEUE", "ASKS", "TIME", "UNTIL", "WHERE", "OR", "WHY"]
     assert " ".join(lines[0].split()) == "slurm:17 li bert RUNNING gpu a100:1 4 cpu 8G 2h in 2h10m n1, GPU 0"
-    assert " ".join(lines[1].split()) == "slurm:18_[4-9] li bert PENDING gpu 6 x a100:1 4 cpu 8G 3h waits for cards"
+    assert " ".join(lines[1].split()) == "slurm:18_[4-9] li bert PENDING gpu 6 x a100:1 4 cpu 8G 3h no cards are free"
     assert " ".join(lines[2].split()) == r"slurm:19 li a\x1b[2J\nb RUNNING gpu a100:1 4 cpu 8G 2h no time limit"
 
 
@@ -45,7 +45,7 @@ def test_one_of_them() -> None:
 def test_why() -> None:
     assert render_why_other(RUNS, NOW).startswith("slurm:17 runs on n1, GPU 0, until ")
     said = render_why_other(WAITS, NOW)
-    assert said.startswith("slurm:18_[4-9] waits: waits for cards\n")
+    assert said.startswith("slurm:18_[4-9] waits: no cards are free\n")
     assert said.splitlines()[1].startswith("estimate  ")
     assert said.endswith("(in 1h)")
     nothing = render_why_other(WAITS | {"reason": None, "estimated_at": None}, NOW)

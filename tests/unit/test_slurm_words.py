@@ -7,7 +7,14 @@ import pytest
 
 from danlu.domain.job import Reason
 from danlu.engines.base import Ending
-from danlu.engines.slurm_words import explain_end, explain_refusal, explain_wait, is_out_of_reach, last_words
+from danlu.engines.slurm_words import (
+    explain_end,
+    explain_full,
+    explain_refusal,
+    explain_wait,
+    is_out_of_reach,
+    last_words,
+)
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "slurm"
 
@@ -49,12 +56,6 @@ def captured(name: str, version: str) -> list[str]:
 @pytest.mark.parametrize(
     ("name", "code", "shown"),
     [
-        (
-            "refusals-MaxSubmitJobs-22.05.8",
-            "quota",
-            "has as many jobs as its limit allows (Slurm: AssocMaxSubmitJobLimit)",
-        ),
-        ("refusals-MaxSubmitJobs-24.11.5", "quota", "; submit it again when some of them have ended"),
         ("refusals-MaxWall-22.05.8", "quota", "one job may not ask for so much time"),
         ("refusals-MaxWall-24.11.5", "quota", "; use a shorter `--time`"),
         ("refusals-AllowGroups-22.05.8", "slurm_user", "groups may not use this queue (Slurm: User's group not"),
@@ -67,6 +68,17 @@ def test_who_may_not_is_told_so(name: str, code: str, shown: str) -> None:
     reason = explain_refusal(said)
     assert reason.code == code
     assert shown in reason.text
+    assert not is_out_of_reach(said)
+    assert explain_full(said) is None, "it would be refused again"
+
+
+@pytest.mark.parametrize("version", ["22.05.8", "24.11.5"])
+def test_who_has_enough_jobs_may_have_another_later(version: str) -> None:
+    (said,) = captured("refusals-MaxSubmitJobs", version)
+    full = explain_full(said)
+    assert full is not None
+    assert full.code == "quota"
+    assert "has as many jobs as its limit allows (Slurm: AssocMaxSubmitJobLimit); it is submitted when" in full.text
     assert not is_out_of_reach(said)
 
 
@@ -143,7 +155,7 @@ def test_trouble_of_the_controller_is_no_refusal(said: str) -> None:
 @pytest.mark.parametrize(
     ("word", "code", "shown"),
     [
-        ("Resources", "no_room", "become free"),
+        ("Resources", "no_room", "are free"),
         ("Priority", "behind", "before it"),
         ("PartitionTimeLimit", "time_limit", "--time"),
         ("AssocGrpGRES", "quota", "cards"),

@@ -218,5 +218,5 @@ def _with(hours: Mapping[str, float], charges: Iterable[Charge]) -> Mapping[str,
 def _blocked(live: Live, group: Group) -> Reason:
     waiting_for = live.jobs[next(group.ids)].waiting_for
     names = ", ".join(dependency.on for dependency in waiting_for)
-    how = "to succeed" if any(dependency.kind == "ok" for dependency in waiting_for) else "to end"
-    return Reason("dependency", f"waits for {names} {how}")
+    how = "succeed" if any(dependency.kind == "ok" for dependency in waiting_for) else "end"
+    return Reason("dependency", f"{names} must {how} first")

@@ -130,7 +130,7 @@ class Job:
     submitted_at: datetime
     seq: int = 0  # order of submission, given by the store
     state: JobState = JobState.QUEUED
-    reason: Reason = Reason("queued", "waits to be placed")
+    reason: Reason = Reason("queued", "it is to be placed")
     attempt: int = 1
     version: int = 1
     started_at: datetime | None = None

@@ -254,7 +254,7 @@ class FakeCluster(FakeEngine):
     def _begun(self, launch: Launch, now: datetime) -> Observation:
         if seats := self._seats(launch):
             return Observation(RunState.RUNNING, started_at=now, seats=seats)
-        return Observation(RunState.PENDING, reason=Reason("no_room", "waits for cards, cores or memory"))
+        return Observation(RunState.PENDING, reason=Reason("no_room", "not enough cards, cores or memory are free"))
 
 
 class FakeStream:

@@ -119,6 +119,7 @@ class Runs:
             if (number := self.records.pop(run_id).number) is not None:
                 self._look.jobs.bury(run_id, number, time.monotonic())
             self._see(run_id, None)
+            self.held_up.pop(run_id, None)
         await asyncio.to_thread(self._folders.forget, over)
 
     def _see(self, run_id: str, seen: Observation | None) -> None:

@@ -20,7 +20,7 @@ from danlu.engines.slurm_look import Look
 from danlu.engines.slurm_order import Order
 from danlu.engines.slurm_runs import Runs
 from danlu.engines.slurm_script import nice_of, render_comment, render_options
-from danlu.engines.slurm_words import explain_refusal, last_words
+from danlu.engines.slurm_words import explain_full, explain_refusal, last_words
 from danlu.errors import EngineDown
 
 log = logging.getLogger(__name__)
@@ -29,6 +29,7 @@ SUBMITS_AT_ONCE = 4
 # Trouble of the shared folder, and not of this person (as a full quota is): the run waits.
 _PASSES = frozenset({errno.ENOSPC, errno.EIO, errno.ESTALE, errno.EROFS, errno.ETIMEDOUT, errno.ENOTCONN})
 OF_ONE_PERSON = 2  # their `sbatch` is theirs: who makes it hang holds up themselves
+FULL_S = 4.0  # between two tries for somebody who has as many jobs as Slurm's books allow
 
 
 class Starts:
@@ -52,6 +53,7 @@ class Starts:
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._slots = asyncio.Semaphore(SUBMITS_AT_ONCE)
         self._turns: defaultdict[str, asyncio.Semaphore] = defaultdict(lambda: asyncio.Semaphore(OF_ONE_PERSON))
+        self._full: dict[tuple[str, str, str], tuple[float, Reason]] = {}  # user, team, queue: since when, and why
 
     @property
     def is_busy(self) -> bool:
@@ -75,7 +77,8 @@ class Starts:
     async def _start(self, launch: Launch) -> None:
         try:
             async with self._turns[launch.user], self._slots:
-                await self._submit(launch)
+                if why := self._why_full(launch) or await self._submit(launch):
+                    self._runs.held_up[launch.run_id] = why
         except EngineDown as error:
             log.warning("%s waits to be submitted: %s", launch.run_id, error.text)
             self._runs.held_up[launch.run_id] = Reason("engine_down", error.text)
@@ -86,16 +89,17 @@ class Starts:
             self._runs.submitted(self._runs.records[launch.run_id])
             self._on_done()
 
-    async def _submit(self, launch: Launch) -> None:
+    async def _submit(self, launch: Launch) -> Reason | None:
+        """Why it is to be tried again later, if it is."""
         try:
             person = Person.named(launch.user)
         except KeyError:
             await self._refused(launch, Reason("slurm_user", f"this machine has no user {launch.user}"))
-            return
+            return None
         if not may_become(person):
             text = f"this server does not run as root, and so cannot submit to Slurm as {person.name}"
             await self._refused(launch, Reason("slurm_user", text))
-            return
+            return None
         record = self._runs.records[launch.run_id]
         token = secrets.token_hex(8)
         record.tokens.append(token)
@@ -114,17 +118,21 @@ class Starts:
                 raise EngineDown(f"the shared folder cannot be used: {error.strerror}") from None
             text = f"its folder could not be made ready: {error.strerror} ({error.filename})"
             await self._refused(launch, Reason("not_started", text))
-            return
+            return None
         answer = await self._sbatch(launch, person, token, choice)
         if payer and _is_about_accounts(answer) and (other := await self._accounts.instead_of(choice, payer)):
             record.note(other.note)
             answer = await self._sbatch(launch, person, token, other)
         if answer.code:
+            if full := explain_full(answer.said):
+                record.tokens.remove(token)  # many tries may follow
+                self._full[launch.user, launch.team, launch.queue] = time.monotonic(), full
+                return full
             why = explain_refusal(answer.said)
             if payer and _is_about_accounts(answer):
                 why = Reason(why.code, f"{why.text}: {how_to_add(payer)}")
             await self._refused(launch, why)
-            return
+            return None
         if number := re.match(r"([0-9]{1,10})(?:;|\n|$)", answer.out.strip()):
             record.number = int(number[1])
             # A controller that was killed may give a number again that was taken back before.
@@ -132,6 +140,11 @@ class Starts:
         self._order.check(record)
         self._runs.taken(record)
         await asyncio.to_thread(self._folders.write, record)
+        return None
+
+    def _why_full(self, launch: Launch) -> Reason | None:
+        since, why = self._full.get((launch.user, launch.team, launch.queue), (0.0, None))
+        return why if time.monotonic() - since < FULL_S else None
 
     def _payer(self, launch: Launch, person: Person) -> Payer | None:
         """None where Slurm keeps no books."""
@@ -154,6 +167,7 @@ class Starts:
         return answer
 
     async def _refused(self, launch: Launch, why: Reason) -> None:
+        """For good."""
         end = Observation(RunState.ENDED, ending=Ending.NOT_STARTED, reason=why)
         await self._runs.end(self._runs.records[launch.run_id], end)
 

@@ -10,17 +10,17 @@ _NOT_IN_GROUP = ("this person's groups may not use this queue", "try another `--
 # What `squeue` says of a waiting job -> our code, what a person reads, what would help.
 _WAITS: dict[str, tuple[str, str, str]] = {
     "None": ("slurm_new", "Slurm has taken it and not looked at it yet", ""),
-    "Resources": ("no_room", "waits for cards, cores or memory to become free", ""),
+    "Resources": ("no_room", "not enough cards, cores or memory are free", ""),
     "Priority": ("behind", "others in its queue are before it", ""),
-    "Dependency": ("dependency", "waits for another job of Slurm", ""),
+    "Dependency": ("dependency", "another job of Slurm must end first", ""),
     "DependencyNeverSatisfied": ("dependency_failed", "the job that it waits for cannot end as it should", "stop it"),
     "BeginTime": ("begin_time", "Slurm does not start it before a time that is set for it", ""),
     "JobHeldUser": ("held", "it is held", "`scontrol release`, or stop it"),
     "JobHeldAdmin": ("held", "an administrator of Slurm holds it", "ask them"),
     "JobHoldMaxRequeue": ("held", "Slurm began it too often without success, and holds it", "see its log, and stop it"),
     "JobArrayTaskLimit": ("array_limit", "as many tasks of its array run as the limit allows", ""),
-    "Licenses": ("no_licenses", "waits for a licence", ""),
-    "Reservation": ("reservation", "waits for its reservation to begin", ""),
+    "Licenses": ("no_licenses", "no licence is free", ""),
+    "Reservation": ("reservation", "its reservation has not begun", ""),
     "ReservationDeleted": ("reservation", "its reservation is gone", "stop it, and submit it without"),
     "Cleaning": ("slurm_new", "Slurm clears up behind its run before", ""),
     "Prolog": ("starting", "the node is being made ready for it", ""),
@@ -191,18 +191,31 @@ def is_out_of_reach(said: str) -> bool:
 def explain_refusal(said: str) -> Reason:
     """What `sbatch` printed -> why it was refused, for a person, with what would work."""
     lines = _lines(said)
-    limit = next((found for line in lines if (found := _LIMIT.fullmatch(line))), None)
-    if limit:
-        return Reason("quota", _joined(f"{_explain_limit(*limit.groups()).text} (Slurm: {limit[0]})", _less(limit[3])))
+    if limit := _limit(lines):
+        return _over_limit(limit, _less(limit[3]))
     for words, code, text, hint in _REFUSALS:
         if any(re.fullmatch(words, line, re.IGNORECASE) for line in lines):
             return Reason(code, _joined(f"{text} (Slurm: {_word_for_word(lines)})", hint))
     return Reason("not_started", f"Slurm refused it: {_word_for_word(lines) or 'without a word'}")
 
 
+def explain_full(said: str) -> Reason | None:
+    """If it was refused only because there are as many jobs as Slurm's books allow: one that comes later is taken."""
+    limit = _limit(_lines(said))
+    if limit is None or "Submit" not in limit[3]:
+        return None
+    return _over_limit(limit, f"it is submitted when some of them have ended; if there are none, {_ASK}")
+
+
+def _limit(lines: Sequence[str]) -> re.Match[str] | None:
+    return next((found for line in lines if (found := _LIMIT.fullmatch(line))), None)
+
+
+def _over_limit(limit: re.Match[str], hint: str) -> Reason:
+    return Reason("quota", _joined(f"{_explain_limit(*limit.groups()).text} (Slurm: {limit[0]})", hint))
+
+
 def _less(what: str) -> str:
-    if "Submit" in what or "Jobs" in what:
-        return f"submit it again when some of them have ended, or {_ASK}"
     return "use a shorter `--time`" if "Wall" in what else "ask for less"
 
 

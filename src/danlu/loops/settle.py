@@ -90,7 +90,7 @@ def settle(job: Job, seen: Observation, *, now: datetime) -> tuple[Job, PastRun 
 
 
 def _pending(job: Job, seen: Observation, now: datetime) -> Job:
-    why = job.reason if job.stop_requested_at else seen.reason or Reason("pending", "waits in the queue of the engine")
+    why = job.reason if job.stop_requested_at else seen.reason or Reason("pending", "it is in the queue of the engine")
     if job.state is not JobState.PENDING:
         return job.moved(JobState.PENDING, why=why, at=now, started_at=None, seats=(), notes=seen.notes)
     # Its words may hold numbers that change with every look.
