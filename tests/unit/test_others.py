@@ -12,8 +12,9 @@ from danlu.actions.inventory import Inventory
 from danlu.actions.others import is_others
 from danlu.domain.resources import Ask, Seat
 from danlu.engines.base import Handle, NodeNow, OtherRun, RunState
+from danlu.engines.slurm_job_text import QueueLine, QueueReader, parse_job_seats
 from danlu.engines.slurm_others import Others, node_now, other_handle, other_run, parse_past, stop_words, unexplained
-from danlu.engines.slurm_text import QueueLine, QueueReader, parse_job_seats, parse_nodes
+from danlu.engines.slurm_text import parse_nodes
 from danlu.loops.others import Reckoning, in_books, reckon
 from tests.builders import node
 

@@ -4,9 +4,9 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 from danlu.engines.base import Ending, Observation, RunState
+from danlu.engines.slurm_job_text import PastJob, QueueLine
 from danlu.engines.slurm_judge import Evidence, choose, extras, judge
 from danlu.engines.slurm_script import Begun, Ended
-from danlu.engines.slurm_text import PastJob, QueueLine
 
 NOW = datetime(2026, 11, 16, tzinfo=UTC)
 LINE = QueueLine(

@@ -9,10 +9,10 @@ import pytest
 from danlu.engines.base import Observation, RunState
 from danlu.engines.slurm_commands import Commands
 from danlu.engines.slurm_folders import Folders, Record
+from danlu.engines.slurm_job_text import QueueLine
 from danlu.engines.slurm_judge import TAKEN
 from danlu.engines.slurm_look import Look
 from danlu.engines.slurm_runs import Runs
-from danlu.engines.slurm_text import QueueLine
 
 
 def begun(tmp_path: Path) -> tuple[Runs, Look]:

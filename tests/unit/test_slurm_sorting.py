@@ -3,8 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
+from danlu.engines.slurm_job_text import QueueLine
 from danlu.engines.slurm_sorting import LINGERS_S, Sorting
-from danlu.engines.slurm_text import QueueLine
 
 OURS, STRANGER = 1000, 1001
 RUNS = ("a.1", "b.1", "c.1")

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from danlu.domain.resources import Seat
+from danlu.engines import slurm_job_text as job_text
 from danlu.engines import slurm_text as text
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "slurm"
@@ -19,7 +20,7 @@ def printed(what: str, version: str) -> str:
 
 @both_versions
 def test_the_queue_is_read(version: str) -> None:
-    lines = text.QueueReader().read(printed("squeue", version), "@MARK@")
+    lines = job_text.QueueReader().read(printed("squeue", version), "@MARK@")
     ours = next(line for line in lines if line.comment == "danlu:inst:a.1")
     assert (ours.state, ours.user, ours.uid, ours.partition, ours.nodelist) == ("RUNNING", "root", 0, "gpu", "gn1")
     assert (ours.cpus, ours.memory_mib, text.parse_gres(ours.gres).gpus) == (1, 1000, 2)
@@ -37,13 +38,13 @@ def test_the_queue_is_read(version: str) -> None:
 def test_a_name_cannot_forge_a_record() -> None:
     forged = "evil\n9|9|RUNNING|0|root|gpu|1|gn1|1|1M|N/A|1|1|1|None|danlu:inst:victim.1|x"
     record = f"m4rk|8|8|PENDING|1000|eve|gpu|1||1|1M|N/A|1|N/A|N/A|None|(null)|{forged}\n"
-    (line,) = text.QueueReader().read(record, "m4rk")
+    (line,) = job_text.QueueReader().read(record, "m4rk")
     assert (line.user, line.comment, line.name) == ("eve", "", forged)
 
 
 @both_versions
 def test_seats_are_read_card_by_card(version: str) -> None:
-    seats = text.parse_job_seats(printed("scontrol-job", version)).values()
+    seats = job_text.parse_job_seats(printed("scontrol-job", version)).values()
     assert (Seat("gn1", 1, 1000, gpus=(0, 1)),) in seats
     shards = Seat("gn1", 1, 1000, shared_gpu=2, shards=16), Seat("gn2", 1, 1000, shared_gpu=0, shards=16)
     assert shards in seats
@@ -152,17 +153,17 @@ def test_times_limits_and_sizes() -> None:
 
 def test_accounting_is_read() -> None:
     said = "17|COMPLETED|0:0|1794794729|1794794829|ann|train\n18|CANCELLED by 1000|0:15|Unknown|1794794829|ann|a|b\n"
-    first, second = text.parse_accounting(said)
+    first, second = job_text.parse_accounting(said)
     assert (first.number, first.state, first.exit_code, first.user, first.name) == (17, "COMPLETED", 0, "ann", "train")
     assert (second.state, second.exit_code, second.started_at, second.name) == ("CANCELLED", 143, None, "a|b")
 
 
 @both_versions
 def test_exit_codes_are_read_from_the_jobs_themselves(version: str) -> None:
-    codes = text.parse_exit_codes((GOLDEN / f"scontrol-jobs-lines-{version}.txt").read_text())
+    codes = job_text.parse_exit_codes((GOLDEN / f"scontrol-jobs-lines-{version}.txt").read_text())
     assert {codes[number] for number in (2, 3, 4)} == {0, 7, 137}
     liar = "JobId=9 JobName=a ExitCode=0:0 b UserId=li(7) ExitCode=3:0 DerivedExitCode=0:0\n"
-    assert text.parse_exit_codes(liar) == {}
+    assert job_text.parse_exit_codes(liar) == {}
 
 
 def test_a_node_may_have_cards_of_several_models() -> None:

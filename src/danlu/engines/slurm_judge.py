@@ -7,8 +7,9 @@ from datetime import datetime
 from danlu.domain.job import Reason, describe_exit
 from danlu.domain.resources import Seat
 from danlu.engines.base import Ending, Observation, RunState
+from danlu.engines.slurm_job_text import PastJob, QueueLine
 from danlu.engines.slurm_script import Begun, Ended
-from danlu.engines.slurm_text import PastJob, QueueLine, parse_hostlist
+from danlu.engines.slurm_text import parse_hostlist
 from danlu.engines.slurm_words import explain_end, explain_wait
 
 UNKNOWN = Observation(RunState.UNKNOWN)

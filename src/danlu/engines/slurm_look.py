@@ -11,24 +11,19 @@ from datetime import UTC, datetime
 
 from danlu.domain.resources import Seat
 from danlu.engines.slurm_commands import PLAIN, Commands, is_trouble
-from danlu.engines.slurm_others import PAST_FORMAT, Others, parse_past, unexplained
-from danlu.engines.slurm_script import Habits
-from danlu.engines.slurm_sorting import NumberOf, Sorting
-from danlu.engines.slurm_text import (
+from danlu.engines.slurm_job_text import (
     ACCOUNTING_FORMAT,
     QUEUE_FORMAT,
-    NodeFacts,
-    Partition,
     PastJob,
     QueueReader,
     parse_accounting,
-    parse_config,
     parse_exit_codes,
-    parse_hostlist,
     parse_job_seats,
-    parse_nodes,
-    parse_partitions,
 )
+from danlu.engines.slurm_others import PAST_FORMAT, Others, parse_past, unexplained
+from danlu.engines.slurm_script import Habits
+from danlu.engines.slurm_sorting import NumberOf, Sorting
+from danlu.engines.slurm_text import NodeFacts, Partition, parse_config, parse_hostlist, parse_nodes, parse_partitions
 from danlu.engines.slurm_words import last_words
 from danlu.errors import EngineDown
 

@@ -8,7 +8,8 @@ from functools import lru_cache
 from danlu.domain.job import Reason
 from danlu.domain.resources import Ask, Seat
 from danlu.engines.base import Handle, NodeNow, OtherRun, RunState
-from danlu.engines.slurm_text import NodeFacts, QueueLine, parse_gres, parse_hostlist, parse_numbers, parse_time
+from danlu.engines.slurm_job_text import QueueLine
+from danlu.engines.slurm_text import NodeFacts, parse_gres, parse_hostlist, parse_numbers, parse_time
 from danlu.engines.slurm_words import explain_wait
 
 Seats = tuple[Seat, ...]

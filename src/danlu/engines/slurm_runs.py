@@ -12,10 +12,10 @@ from typing import Any
 from danlu.domain.job import Reason
 from danlu.engines.base import Ending, Observation, RunState
 from danlu.engines.slurm_folders import Folders, Record
+from danlu.engines.slurm_job_text import OVER, PastJob, QueueLine
 from danlu.engines.slurm_judge import TAKEN, UNKNOWN, Evidence, choose, extras, judge
 from danlu.engines.slurm_look import Look
 from danlu.engines.slurm_script import ALREADY_BEGUN, NO_FOLDER, Begun, Ended
-from danlu.engines.slurm_text import OVER, PastJob, QueueLine
 from danlu.errors import EngineDown
 
 log = logging.getLogger(__name__)

@@ -2,8 +2,8 @@
 
 from collections.abc import Callable, Iterable
 
+from danlu.engines.slurm_job_text import SEATLESS, QueueLine
 from danlu.engines.slurm_script import parse_comment
-from danlu.engines.slurm_text import SEATLESS, QueueLine
 
 # So long Slurm may take to see that a run is over. Whoever goes on after that only said that it was.
 LINGERS_S = 60.0

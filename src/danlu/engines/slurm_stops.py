@@ -11,10 +11,10 @@ from datetime import timedelta
 from danlu.domain.written import Notice
 from danlu.engines.slurm_commands import Commands
 from danlu.engines.slurm_folders import Folders, Record
+from danlu.engines.slurm_job_text import QueueLine
 from danlu.engines.slurm_look import Look
 from danlu.engines.slurm_runs import Runs
 from danlu.engines.slurm_script import BELL, render_stop
-from danlu.engines.slurm_text import QueueLine
 from danlu.errors import EngineDown
 
 log = logging.getLogger(__name__)

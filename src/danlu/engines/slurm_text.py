@@ -1,61 +1,18 @@
-"""What Slurm's commands print (22.05 to 24.11), read into data. Pure."""
+"""What Slurm prints (22.05 to 24.11) of nodes, queues and books, and the words in it, read into data. Pure."""
 
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
-from danlu.domain.resources import SHARDS_PER_GPU, Gpu, Node, Seat
+from danlu.domain.resources import SHARDS_PER_GPU, Gpu, Node
 
-# Names and comments are the last two, and may hold anything.
-QUEUE_FORMAT = "%i|%A|%T|%U|%u|%P|%D|%N|%C|%m|%b|%V|%S|%e|%r|%k|%j"
-ACCOUNTING_FORMAT = "JobIDRaw,State,ExitCode,Start,End,User,JobName"
 ASSOCIATION_FORMAT = "account,user,partition"
-# States that are over. Everything that is neither pending nor one of these holds its place.
-OVER = frozenset(
-    {
-        "COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "OUT_OF_MEMORY",
-        "PREEMPTED", "BOOT_FAIL", "DEADLINE", "REVOKED",
-    }
-)  # fmt: skip
-WAITING = frozenset({"PENDING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "SPECIAL_EXIT", "RESV_DEL_HOLD"})
-SEATLESS = OVER | WAITING
 _CLOSED = frozenset(
     {"DOWN", "DRAIN", "DRAINED", "DRAINING", "ERROR", "FAIL", "FAILING", "FUTURE", "UNKNOWN", "UNK", "INVAL", "MAINT"}
     | {"NOT_RESPONDING", "POWERING_DOWN", "REBOOT", "REBOOT_ISSUED", "REBOOT_REQUESTED", "INVALID_REG", "BLOCKED"}
 )
 _NOTHING = frozenset({"", "(null)", "N/A", "None", "none", "Unknown", "NONE"})
-
-
-@dataclass(frozen=True, slots=True)
-class QueueLine:
-    """A job as `squeue` lists it."""
-
-    id: str  # `17`, `17_3` or, for tasks that wait together, `17_[4-9]`
-    number: int  # what commands take; for a waiting array that of the array
-    state: str
-    uid: int
-    user: str
-    partition: str
-    nodes: int
-    nodelist: str
-    cpus: int
-    memory_mib: int
-    gres: str
-    submitted_at: datetime | None
-    starts_at: datetime | None  # of a waiting one: when Slurm expects to start it
-    ends_at: datetime | None
-    reason: str
-    comment: str
-    name: str
-
-    @property
-    def is_over(self) -> bool:
-        return self.state in OVER
-
-    @property
-    def is_waiting(self) -> bool:
-        return self.state in WAITING
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,110 +56,12 @@ class Partition:
 
 
 @dataclass(frozen=True, slots=True)
-class PastJob:
-    """A job as accounting remembers it."""
-
-    number: int
-    state: str
-    exit_code: int | None
-    started_at: datetime | None
-    ended_at: datetime | None
-    user: str
-    name: str
-
-
-@dataclass(frozen=True, slots=True)
 class Association:
     """Somebody who may use an account; with a partition, only there."""
 
     account: str
     user: str
     partition: str = ""
-
-
-class QueueReader:
-    """Reads one list after the other, and tells what changed: a job of which the same is said as before is the same
-    line, and costs nothing."""
-
-    def __init__(self) -> None:
-        self._known: dict[str, QueueLine | None] = {}
-        self._records: list[str] = []
-        self.fresh: list[QueueLine] = []
-        self.gone: list[QueueLine] = []
-
-    @property
-    def count(self) -> int:
-        return len(self._records)
-
-    def read(self, text: str, mark: str) -> list[QueueLine]:
-        """What is listed anew; `gone` has what is not listed as it was. `mark` begins every record, and nobody could
-        know it before: a line break in a name forges nothing."""
-        records = ("\n" + text).removesuffix("\n").split(f"\n{mark}|")[1:]
-        self.fresh, self.gone = [], []
-        if records == self._records:
-            return self.fresh
-        known = self._known
-        new = [record for record in dict.fromkeys(records) if record not in known]
-        for record in known.keys() - set(records):
-            if line := known.pop(record):
-                self.gone.append(line)
-        for record in new:
-            parts = record.split("|", 16)
-            known[record] = line = _queue_line(parts) if len(parts) == 17 else None
-            if line:
-                self.fresh.append(line)
-        self._records = records
-        return self.fresh
-
-
-def _queue_line(parts: list[str]) -> QueueLine:
-    shown, number, state, uid, user, partition, nodes, nodelist, cpus, memory, gres, *rest = parts
-    submitted, starts, ends, reason, comment, name = rest
-    return QueueLine(
-        id=shown,
-        number=_whole(number),
-        state=state.split()[0] if state else "",
-        uid=_whole(uid),
-        user=user,
-        partition=partition,
-        nodes=_whole(nodes) or 1,
-        nodelist=_said(nodelist),
-        cpus=_whole(cpus),
-        memory_mib=parse_memory(memory),
-        gres=_said(gres),
-        submitted_at=parse_time(submitted),
-        starts_at=parse_time(starts),
-        ends_at=parse_time(ends),
-        reason=reason.strip("()"),
-        comment=_said(comment),
-        name=name,
-    )
-
-
-def parse_job_seats(text: str) -> dict[int, tuple[Seat, ...]]:
-    """From `scontrol -d show job`: where each running job sits, card by card."""
-    found: dict[int, tuple[Seat, ...]] = {}
-    for record in re.split(r"(?m)^(?=JobId=)", text):
-        number = re.match(r"JobId=(\d+)", record)
-        if not number:
-            continue
-        lines = re.finditer(r"^\s+Nodes=(\S+) CPU_IDs=(\S*) Mem=(\d+)(?: GRES=(\S*))?", record, re.MULTILINE)
-        found[int(number[1])] = tuple(seat for line in lines for seat in _seats(line))
-    return found
-
-
-def _seats(line: "re.Match[str]") -> Iterator[Seat]:
-    cards = parse_gres(line[4] or "")
-    shared = cards.shared[0] if cards.shared else None
-    for node in parse_hostlist(line[1]):
-        yield Seat(
-            node=node,
-            cpus=len(parse_numbers(line[2])),
-            memory_mib=int(line[3]),
-            gpus=cards.indices if not cards.shards else (),
-            shared_gpu=shared if cards.shards else None,
-            shards=cards.shards,
-        )
 
 
 def parse_gres(text: str) -> Cards:
@@ -212,7 +71,7 @@ def parse_gres(text: str) -> Cards:
     indices: list[int] = []
     shards_of: dict[int, int] = {}
     shared: list[int] = []
-    for part in re.split(r",(?![^()]*\))", _said(text)):
+    for part in re.split(r",(?![^()]*\))", said(text)):
         match = re.match(r"(?:gres[:/])?(gpu|shard)((?:[:=][^:=(]*)*)(?:\(([^)]*)\))?", part)
         if not match:
             continue
@@ -250,8 +109,8 @@ def _node(line: str) -> NodeFacts:
     star = "*" in facts.get("State", "")
     node = Node(
         name=facts["NodeName"],
-        cpus=_whole(facts.get("CPUEfctv") or facts.get("CPUTot", "0")),
-        memory_mib=_whole(facts.get("RealMemory", "0")),
+        cpus=whole(facts.get("CPUEfctv") or facts.get("CPUTot", "0")),
+        memory_mib=whole(facts.get("RealMemory", "0")),
         gpus=tuple(
             Gpu(at, model or all_of_it.model or "gpu", shards=per_card) for at, model in enumerate(all_of_it.models)
         ),
@@ -265,8 +124,8 @@ def _node(line: str) -> NodeFacts:
         used,
         facts.get("Version", ""),
         why[1] if why else "",
-        cpus_used=_whole(facts.get("CPUAlloc", "0")),
-        memory_used_mib=_whole(facts.get("AllocMem", "0")),
+        cpus_used=whole(facts.get("CPUAlloc", "0")),
+        memory_used_mib=whole(facts.get("AllocMem", "0")),
     )
 
 
@@ -279,7 +138,7 @@ def parse_partitions(text: str) -> list[Partition]:
             found.append(
                 Partition(
                     name=facts["PartitionName"],
-                    nodelist=_said(facts.get("Nodes", "")),
+                    nodelist=said(facts.get("Nodes", "")),
                     is_default=facts.get("Default") == "YES",
                     is_up=facts.get("State") == "UP",
                     max_time=parse_limit(facts.get("MaxTime", "")),
@@ -300,7 +159,7 @@ def _besides(facts: Mapping[str, str]) -> str:
 
 def _names(text: str) -> list[str]:
     """`ALL` is nobody in particular."""
-    return [] if text == "ALL" else [name for name in _said(text).split(",") if name]
+    return [] if text == "ALL" else [name for name in said(text).split(",") if name]
 
 
 def parse_config(text: str) -> dict[str, str]:
@@ -309,47 +168,10 @@ def parse_config(text: str) -> dict[str, str]:
     return {name.strip(): value.strip() for name, _, value in pairs}
 
 
-def parse_accounting(text: str) -> list[PastJob]:
-    """From `sacct -n -P -X --format=ACCOUNTING_FORMAT`."""
-    found = []
-    for line in text.splitlines():
-        parts = line.split("|", 6)
-        if len(parts) == 7 and parts[0].isdigit():
-            code = re.fullmatch(r"(\d+):(\d+)", parts[2])
-            found.append(
-                PastJob(
-                    number=int(parts[0]),
-                    state=parts[1].split()[0] if parts[1] else "",
-                    exit_code=_exit_code(code) if code else None,
-                    started_at=parse_time(parts[3]),
-                    ended_at=parse_time(parts[4]),
-                    user=parts[5],
-                    name=parts[6],
-                )
-            )
-    return found
-
-
-def parse_exit_codes(text: str) -> dict[int, int]:
-    """By number, from `scontrol -o show job`; 128+N after signal N."""
-    found = {}
-    for line in text.splitlines():
-        number = re.match(r"JobId=(\d+) ", line)
-        codes = re.findall(r" ExitCode=\d+:\d+ ", line)
-        # Whoever has such words in a name of theirs is not believed.
-        if number and len(codes) == 1 and (code := re.search(r"(\d+):(\d+)", codes[0])):
-            found[int(number[1])] = _exit_code(code)
-    return found
-
-
 def parse_associations(text: str) -> frozenset[Association]:
     """`sacctmgr -nP show assoc format=ASSOCIATION_FORMAT`; accounts themselves are left out."""
     rows = (line.split("|") for line in text.splitlines())
     return frozenset(Association(*row) for row in rows if len(row) == 3 and row[1])
-
-
-def _exit_code(code: "re.Match[str]") -> int:
-    return 128 + int(code[2]) if int(code[2]) else int(code[1])
 
 
 def parse_time(text: str) -> datetime | None:
@@ -378,7 +200,7 @@ def parse_memory(text: str) -> int:
 
 def parse_hostlist(text: str) -> tuple[str, ...]:
     """`gn[1-3,7],login` -> gn1 gn2 gn3 gn7 login; leading zeros stay, several brackets multiply."""
-    return tuple(name for part in re.split(r",(?![^\[]*\])", _said(text)) if part for name in _expand(part))
+    return tuple(name for part in re.split(r",(?![^\[]*\])", said(text)) if part for name in _expand(part))
 
 
 def _expand(part: str) -> Iterator[str]:
@@ -410,10 +232,12 @@ def parse_numbers(text: str) -> list[int]:
     return found
 
 
-def _said(text: str) -> str:
+def said(text: str) -> str:
+    """Empty where Slurm has a word for nothing."""
     return "" if text in _NOTHING else text
 
 
-def _whole(text: str) -> int:
+def whole(text: str) -> int:
+    """The digits that it begins with; else 0."""
     match = re.match(r"\d+", text)
     return int(match[0]) if match else 0
