@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.slurm.cage import wait_until
+from tests.slurm.cage import Cage, wait_until
 from tests.slurm.cluster import SlurmCluster, shared_cluster, slurm_cluster
 from tests.slurm.releases import NEWER, OLDER, slurm_release
 
@@ -66,6 +66,20 @@ def test_jobs_of_other_people_are_theirs(cluster: SlurmCluster) -> None:
     cluster.wait_for(job, "COMPLETED")
     assert output(cluster, job) == "games\n"
     assert (cluster.folder / f"jobs/slurm-{job}.out").owner() == "games"
+
+
+def test_orphans_in_a_cage_leave_no_zombies(tmp_path: Path) -> None:
+    """Thousands of them make every look at the processes of the machine slow."""
+    with (tmp_path / "lock").open("w") as lock:
+        cage = Cage(Path("/etc/hosts"), tmp_path / "log", lock)
+        try:
+            cage.run("here", "sh", "-c", "sleep 0.2 &")
+            first = str(cage._pid)
+            wait_until(
+                lambda: subprocess.run(["pgrep", "--parent", first]).returncode == 1, "nothing is left of it", 10
+            )
+        finally:
+            cage.end()
 
 
 def test_a_node_without_power_and_then_with_it(impatient: SlurmCluster) -> None:

@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import IO
 
 # The kernel's promise: when the first process of a process namespace ends, all others are killed. That first one reads
-# a pipe whose other end is ours alone; it ignores SIGCHLD, so that those it inherits leave no zombies.
+# a pipe whose other end is ours alone; it ignores SIGCHLD (`trap '' CHLD` of dash does not), so that those it inherits
+# leave no zombies.
 _FIRST = """\
 read -r pid rest </proc/self/stat
 mount -t proc proc /proc && mount --bind "$0" /etc/hosts && echo "$pid" || exit 1
-trap '' CHLD
-exec cat >/dev/null
+exec env --ignore-signal=CHLD cat >/dev/null
 """
 _NAMED = 'echo "$0" >/proc/sys/kernel/hostname && exec "$@"'
 _PATH = "/usr/sbin:/usr/bin:/sbin:/bin"
