@@ -24,6 +24,8 @@ NODE = Node("here", cpus=2, memory_mib=1024)
 LIMIT_SECONDS = 60.0
 SOON = timedelta(milliseconds=200)
 NEVER = timedelta(hours=1)
+# A shell that halts itself, and is told to go on after a while.
+HALTED = '(until grep -q "^State:.T" /proc/$$/status; do sleep 0.1; done; sleep 0.5; kill -CONT $$) & kill -STOP $$'
 
 
 class Rig(Protocol):

@@ -9,7 +9,7 @@ from danlu.domain.job import RunId
 from danlu.domain.written import Notice
 from danlu.engines.base import Ending, RunState
 from danlu.errors import EngineDown
-from tests.contract.engine_rigs import LIMIT_SECONDS, NEVER, SOON, with_rig
+from tests.contract.engine_rigs import HALTED, LIMIT_SECONDS, NEVER, SOON, with_rig
 
 every_engine = with_rig(
     "fake", "local", "local-without-cgroups", "local-uvloop", "slurm-22.05", "slurm-22.05-books", "slurm-24.11"
@@ -30,7 +30,7 @@ async def test_a_run_ends_with_its_exit_code(rig: Any) -> None:
 @with_rig("local", "slurm-22.05", "slurm-24.11")
 async def test_a_run_that_is_halted_for_a_while_goes_on(rig: Any) -> None:
     """By its person, or by a Slurm that lets others go first."""
-    handle = await rig.start("a.1", "sh", "-c", "(sleep 0.5; kill -CONT $$) & kill -STOP $$; echo on; exit 5")
+    handle = await rig.start("a.1", "sh", "-c", f"{HALTED}; echo on; exit 5")
     end = await rig.ended(handle)
     assert (end.ending, end.exit_code) == (Ending.EXITED, 5)
     assert rig.log("a.1").read_text() == "on\n"

@@ -209,16 +209,16 @@ async def test_a_time_limit_gives_notice_before(rig: LocalRig) -> None:
     handle = await rig.start(
         "limited.1",
         *trainer,
-        time_limit=timedelta(seconds=2),
-        notice=Notice("USR2", timedelta(seconds=1)),
-        grace=timedelta(milliseconds=500),
+        time_limit=timedelta(seconds=6),
+        notice=Notice("USR2", timedelta(seconds=2)),
+        grace=timedelta(seconds=2),
     )
     end = await rig.ended(handle)
     assert (end.ending, end.exit_code) == (Ending.TIMED_OUT, 137)
     assert end.reason is not None
-    assert "time limit of 2s" in end.reason.text
+    assert "time limit of 6s" in end.reason.text
     assert rig.log("limited.1").read_text().split("\n")[:2] == ["noticed", "asked to end"]
-    assert timedelta(seconds=2.4) <= end.ended_at - end.started_at  # type: ignore[operator]
+    assert timedelta(seconds=7.9) <= end.ended_at - end.started_at  # type: ignore[operator]
 
 
 @local

@@ -198,7 +198,7 @@ def test_a_killed_run_leaves_no_process_and_no_trouble(killed_run: tuple[str, Pa
     wait_until(lambda: not mentioning(f"{folder}/"), "its processes are gone")
     later = slurm_cluster(version)
     assert not folder.exists(), "the next one clears up"
-    assert re.fullmatch(r"PENDING|RUNNING|COMPLETED", later.state(later.submit("true")))
+    assert re.fullmatch(r"PENDING|RUNNING|COMPLETING|COMPLETED", later.state(later.submit("true")))
     later.close()
     assert not later.folder.exists()
     assert not mentioning(f"{later.folder}/")

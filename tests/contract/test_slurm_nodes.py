@@ -10,7 +10,7 @@ from typing import Any
 from danlu.domain.resources import MEETING_PORTS, Ask
 from danlu.domain.written import Notice
 from danlu.engines.base import Ending, RunState
-from tests.contract.engine_rigs import LIMIT_SECONDS, NEVER, RIGS, living, with_rig
+from tests.contract.engine_rigs import HALTED, LIMIT_SECONDS, NEVER, RIGS, living, with_rig
 from tests.contract.slurm_rig import SlurmRig
 from tests.contract.test_engine_slurm import STRANGER, until
 from tests.slurm.cluster import SlurmCluster, slurm_cluster
@@ -95,7 +95,8 @@ async def test_every_rank_is_its_users(rig: Any) -> None:
 
 @both_versions
 async def test_a_rank_that_fails_ends_the_others(rig: Any) -> None:
-    script = 'trap "echo asked; exit 9" TERM; echo ready; [ $RANK = 0 ] || { sleep 1; exit 3; }; sleep 1000 & wait'
+    fails = "while [ ! -e up ]; do sleep 0.05; done; exit 3"
+    script = f'trap "echo asked; exit 9" TERM; echo ready; [ $RANK = 0 ] || {{ {fails}; }}; touch up; sleep 1000 & wait'
     end = await rig.ended(await rig.start("fails.1", "sh", "-c", script, ask=TWO, grace=NEVER))
     assert (end.ending, end.exit_code) == (Ending.EXITED, 3)
     assert end.reason.text == "exited with code 3 (rank 1 on gn2)"
@@ -104,7 +105,9 @@ async def test_a_rank_that_fails_ends_the_others(rig: Any) -> None:
 
 @older
 async def test_a_rank_that_is_done_waits_for_the_others(rig: Any) -> None:
-    end = await rig.ended(await rig.start("done.1", "sh", "-c", "sleep $((2 * RANK)); echo done $RANK", ask=TWO))
+    waits = "while [ ! -e first ]; do sleep 0.05; done; sleep 1"
+    script = f"[ $RANK = 0 ] || {{ {waits}; }}; echo done $RANK; touch first"
+    end = await rig.ended(await rig.start("done.1", "sh", "-c", script, ask=TWO))
     assert (end.ending, end.exit_code) == (Ending.EXITED, 0)
     assert rig.log("done.1").read_text() == "done 0\ndone 1\n"
 
@@ -231,7 +234,7 @@ async def test_slurm_itself_ends_a_run_politely(rig: Any) -> None:
 
 @older
 async def test_ranks_that_are_halted_for_a_while_go_on(rig: Any) -> None:
-    handle = await rig.start("a.1", "sh", "-c", "(sleep 0.5; kill -CONT $$) & kill -STOP $$; echo on", ask=TWO)
+    handle = await rig.start("a.1", "sh", "-c", f"{HALTED}; echo on", ask=TWO)
     assert (await rig.ended(handle)).exit_code == 0
     assert said(rig, "a.1") == {"on": 2}
 

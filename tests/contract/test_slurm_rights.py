@@ -233,7 +233,8 @@ async def test_a_full_shared_folder_holds_things_up_and_loses_nothing(rig: Any) 
         await rig.engine.stop(going, grace=NEVER)
         await rig.until(lambda: (folder_of(rig, "a.1") / "exit").exists())
         assert (await rig.engine.observe([going]))[going].state is RunState.RUNNING, "its end is not written down yet"
-        assert {file.name for file in records.iterdir()} == {*kept, "filler"}, "nothing is left by those who try"
+        names = {*kept, "filler"}
+        await rig.until(lambda: {file.name for file in records.iterdir()} == names)  # nothing is left by those who try
         (records / "filler").unlink()
         assert (await rig.ended(going)).ending is Ending.STOPPED
 

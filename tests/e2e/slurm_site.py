@@ -57,7 +57,14 @@ class Site(Installation):
 
     def submit_traced(self, *options: str, then: str = "true", code: int = 0) -> str:
         """A job that writes one line each time it begins, then does something, and ends with this code."""
-        return self.submit(*options, "--", "sh", "-c", f"echo $DANLU_JOB_ID >> {self.trace}; {then}; exit {code}")
+        return self.submit(*options, "--", *self._traced(then, code))
+
+    def submit_at_once(self, *, code: int = 0) -> str:
+        """The same, and as fast as can be: before the server notices what was just done to its cluster."""
+        return str(self.client().submit(self._traced("true", code), workdir=str(self.work)).id)
+
+    def _traced(self, then: str, code: int) -> list[str]:
+        return ["sh", "-c", f"echo $DANLU_JOB_ID >> {self.trace}; {then}; exit {code}"]
 
     @property
     def trace(self) -> Path:

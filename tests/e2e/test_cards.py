@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tests.e2e.conftest import Settings
-from tests.e2e.installation import WAITING, Installation
+from tests.e2e.installation import WAITING, Installation, eventually
 
 WAITS = "echo cards=$CUDA_VISIBLE_DEVICES shards=$DANLU_SHARDS order=$CUDA_DEVICE_ORDER; exec sleep 600"
 
@@ -22,6 +22,21 @@ def begun(here: Installation, *ask: str) -> dict[str, Any]:
     return here.until(here.submit(*ask, "--", "sh", "-c", WAITS), "RUNNING")
 
 
+def first_words(here: Installation, job_id: str) -> str:
+    return str(eventually(lambda: here.danlu("logs", job_id).text, f"{job_id} says something"))
+
+
+def held_up(here: Installation, job_id: str) -> dict[str, Any]:
+    """Why it waits, once it is known who is in its way."""
+
+    def explained() -> dict[str, Any] | None:
+        why: dict[str, Any] = here.danlu("why", job_id, "--json").json()
+        return why if why["state"] in WAITING and why["holders"] else None
+
+    found: dict[str, Any] = eventually(explained, f"{job_id} waits for somebody")
+    return found
+
+
 def test_shards_share_one_card_and_a_whole_card_is_another(cards: Installation) -> None:
     here = cards
     small = [begun(here, "--shards", "16") for _ in range(3)]
@@ -30,8 +45,8 @@ def test_shards_share_one_card_and_a_whole_card_is_another(cards: Installation) 
     shared = small[0]["shared_gpu"]
     assert [job["shared_gpu"] for job in [*small, last]] == [shared] * 4
     assert whole["gpus"] == [1 - shared]
-    assert here.danlu("logs", small[1]["id"]).text == f"cards={shared} shards=16 order=PCI_BUS_ID"
-    assert here.danlu("logs", whole["id"]).text == f"cards={1 - shared} shards=0 order=PCI_BUS_ID"
+    for job, said in ((small[1], f"cards={shared} shards=16"), (whole, f"cards={1 - shared} shards=0")):
+        assert first_words(here, job["id"]) == f"{said} order=PCI_BUS_ID"
     listed = {card["index"]: card for card in here.danlu("gpus", "--json").json()["items"]}
     assert (listed[shared]["shards_free"], len(listed[shared]["holders"])) == (0, 4)
     assert (listed[1 - shared]["shards_free"], len(listed[1 - shared]["holders"])) == (0, 1)
@@ -39,8 +54,7 @@ def test_shards_share_one_card_and_a_whole_card_is_another(cards: Installation) 
     waiting = here.submit("--gpus", "1", "--", "true")
     one_more = here.submit("--shards", "1", "--", "true")
     for job_id in (waiting, one_more):
-        why = here.danlu("why", job_id, "--json").json()
-        assert why["state"] in WAITING
+        why = held_up(here, job_id)
         assert why["reason"]["text"]
         assert {holder["id"] for holder in why["holders"]} == {job["id"] for job in [*small, whole, last]}
     here.danlu("stop", "--kill", whole["id"])

@@ -76,10 +76,10 @@ def clock(here: Installation, settings: Settings) -> Clock:
 
 
 def test_limits_and_order_hold_when_the_clock_jumps(here: Installation, clock: Clock) -> None:
-    began = time.monotonic()
-    limited = here.submit("--time", f"{LIMIT_S}s", "--", "sleep", "600")
     patient = here.submit("--time", "1h", "--", "sleep", "600")
     unlimited = here.submit("--", "sleep", "600")
+    began = time.monotonic()
+    limited = here.submit("--time", f"{LIMIT_S}s", "--", "sleep", "600")
     for one in (limited, patient, unlimited):
         here.until(one, "RUNNING")
     queued = [here.submit("--name", "queued", "--", "sh", "-c", "echo $DANLU_JOB_ID >> ran")]

@@ -243,7 +243,7 @@ def test_a_snapshot_is_not_changed_by_later_edits(here: Installation, project: P
     holders = [begun(here, "--", "sh", "-c", WAITS) for _ in range(4)]
     job_id = here.submit("--snapshot", "--", "./main.sh", cwd=project)
     plain = here.submit("--", "./main.sh", cwd=project)
-    assert here.state(job_id) in WAITING
+    here.until(job_id, *WAITING)
     (project / "main.sh").write_text("#!/bin/sh\necho version two\n")
     (project / "deep" / "er" / "data").unlink()
     (here.work / "door").touch()
@@ -271,6 +271,8 @@ def test_priority_goes_first(here: Installation, settings: Settings) -> None:
     order = {}
     for name, priority in (("low", "1"), ("usual", "5"), ("high", "9"), ("usual2", "5")):
         order[name] = here.submit("--priority", priority, "--", "sh", "-c", f"echo {name} >> order")
+    for job_id in order.values():
+        here.until(job_id, *WAITING)
     here.until_first(order["high"])
     (here.work / "door").touch()
     here.danlu("wait", holder, *order.values())

@@ -38,7 +38,8 @@ def doctor(here: Installation) -> Doctor:
 
 
 def troubles(found: dict[str, dict[str, Any]]) -> set[str]:
-    return {code for code, one in found.items() if one["level"] in ("warning", "problem")}
+    """But those of a machine that has much else to do."""
+    return {code for code, one in found.items() if one["level"] in ("warning", "problem")} - {"controller.slow"}
 
 
 # This machine
@@ -99,6 +100,7 @@ def test_a_terminal_of_eighty_columns(here: Installation) -> None:
 
 @SLURM
 @pytest.mark.xdist_group("confined")
+@pytest.mark.timeout(600)  # others on this machine may have such a cluster: it waits for its turn
 @pytest.mark.parametrize("version", [OLDER, NEWER])
 def test_a_cluster_that_is_well(doctor: Doctor, here: Installation, version: str) -> None:
     cluster = ConfinedCluster(version)

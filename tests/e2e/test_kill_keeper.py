@@ -59,7 +59,7 @@ def test_a_killed_keeper_takes_no_job_with_it(here: Installation, settings: Sett
 
 
 def test_a_time_limit_outlives_its_keeper(here: Installation) -> None:
-    limited = begun(here, STAYS, "--time", "8s")
+    limited = begun(here, STAYS, "--time", "20s")
     kill_9(here.keeper_pid())
     ended = here.ended(limited)
     assert ended["state"] == "TIMED_OUT"

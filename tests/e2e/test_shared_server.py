@@ -253,10 +253,10 @@ def test_jobs_run_as_who_submits_them(here: Installation, people: People) -> Non
 
 
 def test_a_terminal_and_a_memory_limit_are_of_the_same_user(here: Installation, people: People) -> None:
-    script = "id -un; cat /proc/self/cgroup; exec sleep 600"
+    script = "id -un; cat /proc/self/cgroup; echo all; exec sleep 600"
     job_id = people.danlu("daemon", "submit", "--mem", "64M", "--", "sh", "-c", script).text
     here.until(job_id, "RUNNING")
-    eventually(lambda: b"\n" in people.danlu("daemon", "logs", job_id).out, "it says who it is")
+    eventually(lambda: b"all\n" in people.danlu("daemon", "logs", job_id).out, "it says who it is")
     log = people.danlu("daemon", "logs", job_id).text
     assert log.startswith("daemon\n")
     notes = people.danlu("daemon", "show", job_id, "--json").json()["notes"]

@@ -42,7 +42,7 @@ class RealProvider:
             return False
 
     def describe(self, sub: str, **claims: object) -> None:
-        httpx.put(f"{self.issuer}/users/{quote(sub)}", json=claims).raise_for_status()
+        httpx.put(f"{self.issuer}/users/{quote(sub)}", json=claims, timeout=60).raise_for_status()
 
     def stop(self) -> None:
         self.process.send_signal(signal.SIGKILL)

@@ -82,7 +82,7 @@ def test_a_controller_that_hangs_and_takes_a_job_after_all_runs_it_once(site: Si
     site.until_saved()
     site.cluster.hang_controller()
     # Its `sbatch` gets no answer in time; the job is in Slurm's hands all the same.
-    during = [site.submit_traced(code=code) for code in (4, 5)]
+    during = [site.submit_at_once(code=code) for code in (4, 5)]
     eventually(lambda: "waits to be submitted" in site.server_log(), "a client gave up")
     told = site.until_down()
     assert told in site.danlu("why", during[0]).text
@@ -121,7 +121,7 @@ def test_a_server_that_starts_without_a_controller_keeps_what_it_is_given(site: 
 def test_an_answer_that_is_lost_with_the_server_is_found_again(site: Site) -> None:
     site.danlu("ps")
     site.cluster.hang_controller()
-    job = site.submit_traced("--gpus", "1", code=4)
+    job = site.submit_at_once(code=4)
     eventually(lambda: site.marked(f":{job}.1"), "sbatch waits for an answer")
     site.kill_server()
     site.cluster.continue_controller()
@@ -138,7 +138,7 @@ def test_a_controller_that_forgets_a_job_and_gives_its_number_to_another(site: S
     site.leave_free(1)
     site.until_saved()
     state = site.cluster.folder / "state"
-    kept = {path: path.read_bytes() for path in state.iterdir() if path.name.startswith("job_state")}
+    kept = {path: path.read_bytes() for path in state.iterdir() if path.name in ("job_state", "job_state.old")}
     forgotten = site.submit_traced("--cpus", "2", code=4)
     site.until(forgotten, "PENDING")
     number = site.cluster.ask("squeue", "--noheader", "--states=PENDING", "--format=%i")

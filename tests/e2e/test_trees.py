@@ -83,7 +83,7 @@ def test_a_job_that_ends_by_itself_leaves_no_process(here: Installation, forest:
 
 def test_a_job_out_of_time_leaves_no_process(here: Installation, forest: tuple[str, str]) -> None:
     mark, script = forest
-    job_id = begun(here, mark, script, "stays", "--time", "9s")
+    job_id = begun(here, mark, script, "stays", "--time", "20s")
     ended = here.ended(job_id)
     assert ended["state"] == "TIMED_OUT"
     assert "its time limit" in ended["reason"]["text"]

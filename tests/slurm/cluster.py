@@ -13,7 +13,7 @@ from functools import cached_property
 from pathlib import Path
 
 from tests.slurm.accounting import Accounting
-from tests.slurm.cage import Cage, wait_until
+from tests.slurm.cage import Cage, ClusterTrouble, wait_until
 from tests.slurm.layout import CONTROLLER, IMPATIENT, Layout, render_gres_conf, render_hosts, render_slurm_conf
 from tests.slurm.places import Place
 from tests.slurm.releases import Release, slurm_release
@@ -22,6 +22,7 @@ from tests.slurm.releases import Release, slurm_release
 _OVER = frozenset(
     {"BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "TIMEOUT"}
 )
+_NO_ANSWER = ("Socket timed out", "Unable to contact", "Zero Bytes")
 _NOISE = ("pmix", "mpi/", "cgroup", "state file")
 
 
@@ -74,7 +75,10 @@ class SlurmCluster:
     def ask(self, *command: str, stdin: str = "", user: str | None = None) -> str:
         """What a command printed, without the end of the last line; its failure is ours."""
         done = self.call(*command, stdin=stdin, user=user)
-        assert done.returncode == 0, f"{' '.join(command)} ended with {done.returncode}: {done.stderr}"
+        said = f"{' '.join(command)} ended with {done.returncode}: {done.stderr}"
+        if done.returncode and any(word in done.stderr for word in _NO_ANSWER):
+            raise ClusterTrouble(said)
+        assert done.returncode == 0, said
         return done.stdout.rstrip("\n")
 
     def submit(self, script: str, *options: str, user: str | None = None) -> str:

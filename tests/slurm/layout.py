@@ -63,6 +63,8 @@ def render_slurm_conf(layout: Layout, folder: str, ports: Ports, plugins: str | 
         "ClusterName": "testc",
         "SlurmctldHost": f"{CONTROLLER}(127.0.0.1)",
         "SlurmctldPort": str(ports.controller),
+        # From these numbers follow the ports that ranks meet on, and the names of cgroups, both of the whole machine.
+        "FirstJobId": str(10 * ports.first),
         "AuthType": "auth/munge",
         "CredType": "cred/munge",
         # The shortest life of a credential that Slurm allows: a requeued job waits twice as long.

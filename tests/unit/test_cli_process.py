@@ -118,7 +118,7 @@ def test_a_waiting_run_says_what_for(server: FakeServer, danlu: Danlu) -> None:
     def waits(_: Request, talk: Talk) -> None:
         talk.begin_stream()
         talk.frame("J", a_job(state="QUEUED", reason={"code": "gpus", "text": "no free\x1b card"}))
-        time.sleep(1.4)
+        time.sleep(4)
         talk.frame("J", a_job())
         talk.frame("E", a_job(state="SUCCEEDED"))
 

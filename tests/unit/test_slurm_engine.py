@@ -179,7 +179,7 @@ def test_the_stops_of_many_go_with_few_commands(tmp_path: Path) -> None:
 
     play(engine, scenario)
     calls = said.read_text().splitlines()
-    assert len(calls) < 100, "those that are asked for while others are passed on go together"
+    assert len(calls) < 150, "those that are asked for while others are passed on go together"
     assert all(call.startswith("--user=0 --state=PENDING ") for call in calls)
 
 
