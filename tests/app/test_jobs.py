@@ -3,6 +3,9 @@
 import asyncio
 import json
 import struct
+from collections import Counter
+from collections.abc import Sequence
+from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -10,8 +13,10 @@ from typing import Any
 import httpx
 import pytest
 
-from danlu.engines.base import Ending
+from danlu.engines.base import Ending, Launch
+from danlu.engines.fake import FakeEngine, Play
 from tests.app.rig import Rig, on_rig
+from tests.builders import node
 
 ROOT = 0
 
@@ -135,6 +140,37 @@ def test_an_array_runs_so_many_at_once_and_stops_as_one(tmp_path: Path) -> None:
         assert "is an array of 5 jobs" in refused.json()["detail"]
 
     on_rig(scenario, tmp_path)
+
+
+class Restless(FakeEngine):
+    """Its runs end as soon as they have begun."""
+
+    def __init__(self) -> None:
+        super().__init__([node("desk", cpus=4)], plays=lambda _: Play(after=timedelta(0)))
+        self.begun: list[str] = []
+
+    async def start(self, launches: Sequence[Launch]) -> None:
+        self.begun += [launch.run_id for launch in launches]
+        await super().start(launches)
+
+
+def test_an_array_that_moves_all_the_time_can_be_stopped_and_nothing_runs_twice(tmp_path: Path) -> None:
+    engine = Restless()
+
+    async def scenario(rig: Rig) -> None:
+        client = rig.client(ROOT)
+        array = await submit(client, array="1-4000")
+        await rig.until(lambda: len(engine.begun) > 200)
+        stopped = (await client.post(f"/jobs/{array['id']}/stop")).json()
+        assert stopped["count"] == 4000
+        states = (await client.get(f"/jobs/{array['id']}/wait")).json()["states"]
+        assert set(states) == {"SUCCEEDED", "CANCELLED"}
+        assert states["SUCCEEDED"] + states["CANCELLED"] == 4000
+        assert not rig.desk.book.live.jobs
+        assert max(Counter(engine.begun).values()) == 1
+        assert len(engine.begun) >= states["SUCCEEDED"]
+
+    on_rig(scenario, tmp_path, engine=engine)
 
 
 def test_dependencies_are_kept_and_a_broken_one_ends_who_waited(tmp_path: Path) -> None:

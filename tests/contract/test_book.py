@@ -1,12 +1,13 @@
 """The store with the active jobs in hand."""
 
 import asyncio
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from danlu.domain.account import AuditEntry
-from danlu.domain.job import JobState, Reason
+from danlu.domain.job import Job, JobState, Reason
 from danlu.errors import Conflict
 from danlu.store.book import Book
 from danlu.store.sql import SqlStore
@@ -57,4 +58,31 @@ def test_a_repeated_submit_does_not_bring_back_what_has_ended(tmp_path: Path) ->
         assert not book.live.jobs
         await store.close()
 
+    asyncio.run(scenario())
+
+
+def test_what_ends_while_the_disk_is_asked_does_not_come_back(tmp_path: Path) -> None:
+    """It would run a second time: its engine has forgotten it by then."""
+
+    class Slow(SqlStore):
+        async def get_all(self, ids: Sequence[str]) -> Sequence[Job]:
+            found = await super().get_all(ids)
+            (book,) = books
+            for known in list(book.live.jobs.values()):
+                await book.update([known.moved(JobState.CANCELLED, why=Reason("stopped", ""), at=known.submitted_at)])
+            return found
+
+    async def scenario() -> None:
+        store = Slow(f"sqlite:///{tmp_path}/danlu.db")
+        book = Book(store, await store.open())
+        books.append(book)
+        (mine,) = await book.insert([job("a")])
+        await book.update([mine.moved(JobState.STARTING, why=Reason("starting", ""), at=mine.submitted_at)])
+        with pytest.raises(Conflict):
+            await book.update([mine.changed(exit_code=1)])
+        assert not book.live.jobs
+        assert not book.live.holding()
+        await store.close()
+
+    books: list[Book] = []
     asyncio.run(scenario())

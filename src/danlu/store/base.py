@@ -119,6 +119,10 @@ class Store(Protocol):
         ...
 
     async def get(self, job_id: str) -> Job | None: ...
+    async def get_all(self, ids: Sequence[str]) -> Sequence[Job]:
+        """Those of them that there are, in any order."""
+        ...
+
     async def find(self, prefix: str, *, limit: int = 10) -> Sequence[str]:
         """Distinct ids of jobs and arrays that begin with `prefix`, exact match alone if there is one.
         Tasks are behind their array as long as the prefix does not reach beyond its id."""

@@ -60,7 +60,13 @@ class Book:
     async def get(self, job_id: str) -> Job | None:
         return self.live.jobs.get(JobId(job_id)) or await self.store.get(job_id)
 
+    async def get_all(self, ids: Sequence[str]) -> list[Job]:
+        """In this order; those that were removed are left out."""
+        read = {job.id: job for job in await self.store.get_all(ids)}
+        return [found for job_id in ids if (found := self.live.jobs.get(job_id) or read.get(JobId(job_id)))]
+
     async def _look_again(self, jobs: Sequence[Job]) -> None:
         """The disk knows better: a commit whose answer was lost may have been made all the same."""
-        found = [await self.store.get(job.id) for job in jobs]
-        self.live.apply(job for job in found if job is not None)
+        found = await self.store.get_all([job.id for job in jobs])
+        # Who has left meanwhile has ended. What was read before would bring it back, and have it run once more.
+        self.live.apply([job for job in found if job.id in self.live.jobs])

@@ -1,5 +1,6 @@
 """What is asked of the database. Reading only; each function is one question on a reader's connection."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from sqlalchemy import Connection, Select, func, select
@@ -13,6 +14,7 @@ jobs, specs = tables.jobs, tables.specs
 
 _LAST_CHARACTER = "\U0010ffff"
 _CHUNK = 50
+_IDS = 500  # in one question
 
 
 def _with_spec() -> Select[Any]:
@@ -27,6 +29,14 @@ def active(connection: Connection) -> tuple[Job, ...]:
 def get(connection: Connection, job_id: str) -> Job | None:
     found = rows.jobs_of(connection.execute(_with_spec().where(jobs.c.id == rows.stored(job_id))))
     return found[0] if found else None
+
+
+def get_all(connection: Connection, ids: Sequence[str]) -> tuple[Job, ...]:
+    found: list[Job] = []
+    for start in range(0, len(ids), _IDS):
+        some = [rows.stored(one) for one in ids[start : start + _IDS]]
+        found += rows.jobs_of(connection.execute(_with_spec().where(jobs.c.id.in_(some))))
+    return tuple(found)
 
 
 def find(connection: Connection, prefix: str, limit: int) -> tuple[str, ...]:

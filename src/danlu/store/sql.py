@@ -121,6 +121,9 @@ class SqlStore:
     async def get(self, job_id: str) -> Job | None:
         return await self._read(queries.get, job_id)
 
+    async def get_all(self, ids: Sequence[str]) -> Sequence[Job]:
+        return await self._read(queries.get_all, ids) if ids else ()
+
     async def find(self, prefix: str, *, limit: int = 10) -> Sequence[str]:
         return await self._read(queries.find, prefix, limit)
 
