@@ -18,6 +18,7 @@ from tests.e2e.installation import Installation, eventually
 
 THREADS, EACH, TASKS = 4, 225, 100
 SLOTS = 2
+MOST_KILLS = 40  # on a machine that is busy otherwise, little is done between two of them
 LONG_EVERY = 30
 STOP_EVERY = 9
 # Each appends its id once, in one write: a second run of a job would leave a second line.
@@ -83,7 +84,7 @@ class Crowd:
         return [*submitting, threading.Thread(target=self.submits_array)]
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_nothing_is_lost_nothing_runs_twice_and_the_order_is_kept(here: Installation, settings: Settings) -> None:
     settings(ENGINE_CPUS=SLOTS)
     here.danlu("up", "--detach")
@@ -128,7 +129,7 @@ def test_nothing_is_lost_nothing_runs_twice_and_the_order_is_kept(here: Installa
 def kill_again_and_again(here: Installation, crowd: Crowd, goes_on: Callable[[], bool]) -> int:
     """How often the server was killed: after some more work was done, and now and then as it comes up."""
     chance, kills = random.Random(17), 0
-    while goes_on():
+    while goes_on() and kills < MOST_KILLS:
         if chance.random() < 0.75:
             with contextlib.suppress(DanluError):
                 Client(start=True).status()  # it is up

@@ -11,6 +11,7 @@ import pytest
 
 from danlu.domain.job import RunId
 from danlu.domain.resources import Ask
+from danlu.engines import slurm_stops
 from danlu.engines.base import Ending, Launch, Observation, RunState
 from danlu.engines.slurm import SlurmEngine
 from danlu.engines.slurm_folders import Folders, Record
@@ -181,6 +182,25 @@ def test_the_stops_of_many_go_with_few_commands(tmp_path: Path) -> None:
     calls = said.read_text().splitlines()
     assert len(calls) < 150, "those that are asked for while others are passed on go together"
     assert all(call.startswith("--user=0 --state=PENDING ") for call in calls)
+
+
+def test_a_script_that_may_not_have_heard_is_told_again_and_not_for_ever(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(slurm_stops, "AGAIN_S", 0.0)
+    write(tmp_path, Record("a.1", uid=0, at=0.0, tokens=["t"], number=7))
+    (tmp_path / "shared/runs/a.1/began").write_text("token=t\nrestart=0\njob=7\nnode=n1\nstarted=1000\n")
+    said = tmp_path / "said"
+    engine = slurm_that_lists(tmp_path, (7, "RUNNING", "danlu:abcd:a.1"), programs={"scancel": f'echo "$@" >> {said}'})
+
+    async def scenario() -> None:
+        await engine.look()
+        await engine.stop(engine.handle(RunId("a.1")), grace=NEVER)
+        for _ in range(slurm_stops.RINGS + 2):
+            await engine._stops.pass_on()
+
+    play(engine, scenario)
+    assert said.read_text().splitlines() == ["--user=0 --signal=URG --batch 7"] * slurm_stops.RINGS
 
 
 def test_of_two_servers_in_one_folder_the_second_is_refused(tmp_path: Path) -> None:

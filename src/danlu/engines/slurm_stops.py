@@ -20,6 +20,8 @@ from danlu.errors import EngineDown
 log = logging.getLogger(__name__)
 
 OVERDUE = timedelta(seconds=30)
+# A signal to a script that Slurm is just starting may be lost. Whoever has heard it takes no harm from another.
+RINGS, AGAIN_S = 3, 3.0
 AT_ONCE = 200  # with one command
 _WAITING = ("--state=PENDING",)
 _BELL = (f"--signal={BELL}", "--batch")
@@ -35,7 +37,7 @@ class Stops:
         self._runs = runs
         self._on_told = on_told
         self._asked: set[str] = set()
-        self._rung: dict[str, float] = {}  # runs whose scripts were told: when
+        self._rung: dict[str, list[float]] = {}  # runs whose scripts were told: when, each time
         self._cancelled: dict[str, float] = {}  # runs that waited: when (monotonic), for looks that began before
         self._passing = asyncio.Lock()
         self._soon: asyncio.Task[None] | None = None
@@ -76,7 +78,7 @@ class Stops:
                     if how is _WAITING:
                         self._cancelled[run_ids[number]] = time.monotonic()
                     else:
-                        self._rung[run_ids[number]] = time.time()
+                        self._rung.setdefault(run_ids[number], []).append(time.time())
 
     async def cancel_waiting(self, lines: Sequence[QueueLine]) -> None:
         """Jobs that are nobody's run, and have not begun."""
@@ -109,12 +111,12 @@ class Stops:
         if line.is_waiting:
             # It may have begun in between: the next look tells.
             return None if self._cancelled.get(run_id, 0.0) > self._look.began_at else _WAITING
-        stop, rung_at = self._runs.records[run_id].stop, self._rung.get(run_id)
+        stop, rung = self._runs.records[run_id].stop, self._rung.get(run_id, [])
         assert stop is not None
-        is_overdue = time.time() > max(stop["at"] + stop["last_s"], rung_at or 0) + OVERDUE.total_seconds()
-        if rung_at is not None and not is_overdue:
-            return None
-        return () if is_overdue else _BELL
+        now, last = time.time(), max(rung, default=0.0)
+        if now > max(stop["at"] + stop["last_s"], last) + OVERDUE.total_seconds():
+            return ()
+        return _BELL if len(rung) < RINGS and now - last > AGAIN_S else None
 
     async def _cancel(self, how: tuple[str, ...], lines: Sequence[QueueLine]) -> AsyncIterator[int]:
         """The numbers of those of which Slurm was told."""
