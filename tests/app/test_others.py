@@ -23,6 +23,12 @@ CARD = Seat("n1", 4, 8000, gpus=(0,))
 SHARDS = Seat("n1", 1, 1000, shared_gpu=1, shards=16)
 
 
+@pytest.fixture(autouse=True)
+def ago(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two hours before each test, and not before all of them."""
+    monkeypatch.setitem(globals(), "AGO", datetime.now(UTC).replace(microsecond=0) - timedelta(hours=2))
+
+
 def cluster(**options: Any) -> FakeCluster:
     return FakeCluster([node("n1", gpus=4, cpus=32), node("n2", gpus=4, cpus=32)], **options)
 
@@ -75,6 +81,7 @@ def test_they_are_listed_and_shown_to_everybody(tmp_path: Path) -> None:
         why = Reason("no_room", "no cards are free")
         waits = other("18_[4-9]", "wang", reason=why, name="a\x1b[2J", tasks=6, submitted_at=AGO + timedelta(hours=1))
         put(rig, waits, other("17", "li", CARD), other("18_3", "wang", SHARDS))
+        parts = [other(f"19+{part}", "li", queue="cpu") for part in range(2)]
         await heard(rig, "17", "18_3", "18_[4-9]")
         client = await come(rig, "stranger")
 
@@ -91,6 +98,10 @@ def test_they_are_listed_and_shown_to_everybody(tmp_path: Path) -> None:
         assert await ids("/others?state=failed") == ["422"]
         assert await ids("/others/slurm:18") == ["slurm:18_[4-9]", "slurm:18_3"], "an array is all of its tasks"
         assert await ids("/others/slurm:18_[3-9]") == ["slurm:18_[4-9]"], "one has begun since"
+        assert await ids("/others/slurm:18_5") == ["slurm:18_5"], "one of those that wait together"
+        put(rig, *parts)
+        await heard(rig, "17", "18_3", "18_[4-9]", "19+0", "19+1")
+        assert await ids("/others/slurm:19") == ["slurm:19+0", "slurm:19+1"], "a job of two kinds"
         assert await ids("/others/slurm:1") == ["404"]
         (shown,) = (await client.get("/others/slurm:18_[4-9]")).json()["items"]
         assert (shown["name"], shown["tasks"], shown["reason"]["text"]) == ("a\x1b[2J", 6, "no cards are free")

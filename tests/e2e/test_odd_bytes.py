@@ -121,9 +121,10 @@ def test_a_folder_that_goes_away_while_the_job_waits(here: Installation, setting
 def test_a_folder_that_goes_away_under_a_running_job(here: Installation) -> None:
     folder = here.work / "project"
     folder.mkdir()
-    job_id = here.submit("--", "sh", "-c", f"while [ ! -e {here.work}/door ]; do sleep 0.05; done; echo on", cwd=folder)
+    script = f"touch {here.work}/begun; while [ ! -e {here.work}/door ]; do sleep 0.05; done; echo on"
+    job_id = here.submit("--", "sh", "-c", script, cwd=folder)
     here.until(job_id, "RUNNING")
-    eventually(lambda: here.marked(f"DANLU_RUN_ID={job_id}.1"), "it runs")
+    eventually((here.work / "begun").exists, "it runs")
     shutil.rmtree(folder)
     done = here.danlu("exec", job_id, "--", "true", code=None)
     assert done.code in (0, 126), done.talk

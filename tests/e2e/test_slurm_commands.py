@@ -61,6 +61,7 @@ def test_nothing_that_is_written_is_read_by_a_shell(here: Installation) -> None:
     here.danlu("stop", "--kill", job_id)
 
 
+USE = "use `--queue gpu` or `--queue debug`"
 SEE = "see what it has: `danlu queues gpu`"
 
 
@@ -70,6 +71,7 @@ SEE = "see what it has: `danlu queues gpu`"
         (("--cpus", "5"), 3, "asks for 5 CPUs, the largest node of queue gpu has 4", SEE),
         (("--mem", "1T"), 3, "asks for 1024 GiB of memory, the largest node of queue gpu has 62.50 GiB", SEE),
         (("--gpus", "1"), 3, "asks for 1 GPU, no node of queue gpu has a GPU", SEE),
+        (("--queue", "closed"), 3, "queue `closed` takes no jobs at present: it is DOWN in Slurm", USE),
         (("--queue", "nosuch"), 2, "there is no queue `nosuch`", "there is gpu and debug"),
         (
             ("--queue", "debug", "--time", "31m"),

@@ -164,6 +164,10 @@ def test_what_is_said_of_one(older: Site) -> None:
     site.until(job, "PENDING")
     held = eventually(lambda: site.danlu("why", job, "--json").json()["holders"], "who is in the way")
     assert [one["id"] for one in held] == [f"slurm:{number}"]
+    # One of those that wait together.
+    assert site.danlu("show", f"slurm:{waits}_2", "--json").json()["items"][0]["tasks"] == 1
+    assert site.danlu("stop", f"slurm:{waits}_2").text == f"slurm:{waits}_2  stopping"
+    eventually(lambda: f"slurm:{waits}_[1,3]" in others(site), "the others wait on")
 
 
 def test_owners_and_administrators_stop_them(site: Site) -> None:

@@ -48,5 +48,6 @@ def test_why() -> None:
     assert said.startswith("slurm:18_[4-9] waits: no cards are free\n")
     assert said.splitlines()[1].startswith("estimate  ")
     assert said.endswith("(in 1h)")
+    assert render_why_other(WAITS, NOW + 7200).endswith("\nestimate  at any moment")
     nothing = render_why_other(WAITS | {"reason": None, "estimated_at": None}, NOW)
     assert nothing == "slurm:18_[4-9] waits: no reason is known"

@@ -98,7 +98,7 @@ QUEUE = NODE + "[[queues]]\nname = 'a'\n"
         ("[[nodes]]\nname = 'a b'\n", "is no name of a node"),
         ("[[nodes]]\nname = 'n'\ncpus = 0\n", "`cpus` must be 1 or more"),
         ("[[nodes]]\nname = 'n'\nmemory = 'lots'\n", "node `n`: `memory` takes a size"),
-        ("[[nodes]]\nname = 'n'\ngpus = '4x'\n", "node `n`: pretend cards are written as"),
+        ("[[nodes]]\nname = 'n'\ngpus = '4x'\n", "node `n`: cards are written as"),
         (QUEUE + "[[queues]]\nname = 'a'\n", "two `[[queues]]` are called `a`"),
         (NODE + "[[queues]]\nname = 'a b'\n", "is no name for a queue"),
         (QUEUE + "default = true\n[[queues]]\nname = 'b'\ndefault = true\n", "`a` and `b` are both the default"),

@@ -13,7 +13,16 @@ from danlu.actions.others import is_others
 from danlu.domain.resources import Ask, Seat
 from danlu.engines.base import Handle, NodeNow, OtherRun, RunState
 from danlu.engines.slurm_job_text import QueueLine, QueueReader, parse_job_seats
-from danlu.engines.slurm_others import Others, node_now, other_handle, other_run, parse_past, stop_words, unexplained
+from danlu.engines.slurm_others import (
+    Others,
+    node_now,
+    one_task,
+    other_handle,
+    other_run,
+    parse_past,
+    stop_words,
+    unexplained,
+)
 from danlu.engines.slurm_text import parse_nodes
 from danlu.loops.others import Reckoning, in_books, reckon
 from tests.builders import node
@@ -75,8 +84,26 @@ def test_a_handle_is_of_one_job_for_ever() -> None:
     waits = line_of(id="17_[4-9%2]")
     assert other_handle(waits) == other_handle(line_of(id="17_[5-9%2]")), "a task of it has begun"
     assert other_handle(waits) != other_handle(line_of(id="17"))
-    assert stop_words(waits) == ("scancel", "--user=1000", "--state=PENDING", "17")
-    assert stop_words(line_of(id="17_3", number=21)) == ("scancel", "--user=1000", "17_3")
+
+
+def test_what_is_stopped_is_what_the_handle_means() -> None:
+    waits, runs = line_of(id="17_[4-9%2]", state="PENDING"), line_of(id="17_3", number=21)
+    assert stop_words(waits, other_handle(waits)) == ("scancel", "--user=1000", "--state=PENDING", "17")
+    assert stop_words(runs, other_handle(runs)) == ("scancel", "--user=1000", "17_3")
+    assert stop_words(runs, other_handle(waits)) == ()
+    together = other_run(waits, ())
+    assert one_task(together, "slurm:17_3") is None
+    assert one_task(together, "slurm:18_5") is None
+    assert one_task(together, "slurm:17") is None
+    assert one_task(other_run(runs, ()), "slurm:17_3") is None
+    task = one_task(together, "slurm:17_5")
+    assert task
+    assert (task.id, task.tasks) == ("slurm:17_5", 1)
+    assert stop_words(waits, task.handle) == ("scancel", "17_5")
+    begun = line_of(id="17_5", number=23)
+    assert stop_words(begun, task.handle) == ("scancel", "--user=1000", "17_5"), "it has begun meanwhile"
+    assert stop_words(line_of(id="17_[6-9%2]", state="PENDING"), task.handle) == (), "it is no longer among them"
+    assert stop_words(replace(waits, submitted_at=AT + HOUR), task.handle) == (), "the number was given again"
 
 
 def test_what_did_not_change_is_not_made_anew() -> None:

@@ -77,7 +77,7 @@ def test_what_the_queue_can_never_hold_says_so() -> None:
     assert [wait.reason for wait in made.waits.values()] == [
         Reason("never_fits", "asks for 4 GPUs, the largest node of queue dev has 2"),
         Reason("never_fits", "asks for 1 GPU, no node of queue old has a GPU"),
-        Reason("no_queue", "there is no queue gone (any more)"),
+        Reason("no_queue", "queue gone is gone, or takes no jobs at present"),
     ]
     assert all(wait.estimated_at is None for wait in made.waits.values())
 

@@ -75,7 +75,7 @@ def test_the_newer_version_tells_how_full_each_card_is() -> None:
 @both_versions
 def test_partitions_and_configuration_are_read(version: str) -> None:
     gpu, interactive = text.parse_partitions(printed("scontrol-partition", version))
-    assert (gpu.name, gpu.is_default, gpu.is_up, gpu.max_time) == ("gpu", True, True, None)
+    assert (gpu.name, gpu.is_default, gpu.state, gpu.max_time) == ("gpu", True, "UP", None)
     assert gpu.default_time == timedelta(hours=1)
     assert (interactive.name, interactive.is_default, interactive.max_time) == (
         "interactive",

@@ -9,7 +9,7 @@ from danlu.actions.inventory import Inventory
 from danlu.actions.office import Office
 from danlu.domain.account import Actor, demand
 from danlu.domain.ledger import Charge
-from danlu.engines.base import Engine, OtherRun, RunState
+from danlu.engines.base import Engine, OtherRun, RunState, SeesOthers
 from danlu.errors import Forbidden, NotFound, Refused
 
 # `slurm:17`, `slurm:17_3`, `slurm:17_[4-9]`: an engine's name, and what that calls it.
@@ -58,12 +58,15 @@ def _newest_first(other: OtherRun) -> tuple[bool, float]:
     return other.state is not RunState.RUNNING, -(other.submitted_at.timestamp() if other.submitted_at else 0.0)
 
 
-def find_others(inventory: Inventory, actor: Actor, ref: str) -> list[OtherRun]:
-    """The run that `ref` means; the number of an array means all of its tasks. Of those that wait together some may
-    have begun since somebody read how they are called."""
+def find_others(inventory: Inventory, engine: Engine, actor: Actor, ref: str) -> list[OtherRun]:
+    """The run that `ref` means; the number of an array means all of its tasks, that of a job of several kinds all its
+    parts. Of those that wait together some may have begun since somebody read how they are called."""
     known, bracket, _ = ref.partition("[")
     found = [one for one in inventory.others if one.id == ref]
-    found = found or [one for one in inventory.others if one.id.startswith(f"{known}[" if bracket else f"{ref}_")]
+    if not found and isinstance(engine, SeesOthers):
+        found = [task for one in inventory.others if (task := engine.one_of(one, ref))]
+    parts = f"{known}[" if bracket else (f"{ref}_", f"{ref}+")
+    found = found or [one for one in inventory.others if one.id.startswith(parts)]
     if not found:
         raise NotFound(f"no run `{ref[:60]}` is known", "`danlu ps --all` lists those that did not come through Danlu")
     for one in found:
@@ -76,7 +79,7 @@ async def stop_others(
 ) -> list[OtherRun]:
     """Ask it to end, in the engine's own way. The log first: there may be an entry without a stop, but no stop without
     an entry."""
-    found = find_others(inventory, actor, ref)
+    found = find_others(inventory, engine, actor, ref)
     for one in found:
         _demand_owner(office, actor, one)
     if not actor.is_alone or found[0].user != actor.name:

@@ -4,6 +4,7 @@ import difflib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from types import MappingProxyType
 
 from danlu.actions.unix_groups import groups_of
 from danlu.domain.account import Actor
@@ -25,8 +26,15 @@ class Limit:
     instead: str  # the option that would be accepted
 
 
-def choose_queue(queues: Queues, actor: Actor, name: str) -> Queue | None:
-    """The queue that was named, or the one for jobs that name none. None: this installation has no queues."""
+def choose_queue(
+    queues: Queues, actor: Actor, name: str, closed: Mapping[str, str] = MappingProxyType({})
+) -> Queue | None:
+    """The queue that was named, or the one for jobs that name none. None: this installation has no queues.
+    `closed` are queues that take nobody for now, each with why."""
+    if name in closed and name not in queues:
+        others = _instead(open_queues(queues, actor))
+        hint = f"use {others}" if others else "try again later"
+        raise Refused(f"queue `{name}` takes no jobs at present: {closed[name]}", hint, code="closed")
     if not queues:
         if name:
             raise Invalid(f"there is no queue `{name}`: this installation has none", "leave `--queue` out")

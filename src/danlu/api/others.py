@@ -33,7 +33,7 @@ async def list_others(
 
 @router.get("/others/{ref}", response_model=OtherList)
 async def show_others(desk: TheDesk, actor: TheActor, ref: str) -> Response:
-    return _listed(others.find_others(desk.rules.inventory, actor, ref))
+    return _listed(others.find_others(desk.rules.inventory, desk.engine, actor, ref))
 
 
 @router.post("/others/{ref}/stop", response_model=OtherList)

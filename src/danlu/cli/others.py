@@ -5,7 +5,16 @@ from __future__ import annotations
 from time import time
 
 from danlu.cli import render
-from danlu.cli.text import epoch, render_duration, render_facts, render_moment, render_short, render_table, visible
+from danlu.cli.text import (
+    epoch,
+    render_duration,
+    render_estimate,
+    render_facts,
+    render_moment,
+    render_short,
+    render_table,
+    visible,
+)
 from danlu.cli.views import STYLES, render_ask, render_seat
 
 TYPE_CHECKING = False
@@ -80,7 +89,7 @@ def render_other(other: Data, now: float) -> str:
         ("", "it did not come through Danlu: this is all that is known"),
         ("state", other["state"]),
         ("why", (other["reason"] or {}).get("text") or ""),
-        ("estimate", render_moment(other["estimated_at"], now)),
+        ("estimate", render_estimate(other["estimated_at"], now)),
         ("user", other["user"]),
         ("asks", _asks(other) or "1 cpu"),
         ("runs on", "\n".join(render_seat(seat) for seat in other["seats"])),
@@ -97,7 +106,7 @@ def render_why_other(other: Data, now: float) -> str:
         until = f", until {render_moment(other['ends_at'], now)}" if other["ends_at"] else ", no time limit"
         return visible(f"{other['id']} runs on {_where(other)}{until}")
     text = (other["reason"] or {}).get("text") or "no reason is known"
-    estimate = f"\nestimate  {render_moment(other['estimated_at'], now)}" if other["estimated_at"] else ""
+    estimate = f"\nestimate  {render_estimate(other['estimated_at'], now)}" if other["estimated_at"] else ""
     return visible(f"{other['id']} waits: {text}{estimate}", lines=True)
 
 

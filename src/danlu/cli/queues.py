@@ -31,6 +31,8 @@ def queues(values: Values) -> int:
         say_trouble(client)
         if render.is_terminal(2):
             render.say("* for jobs that name none; `danlu queues NAME` shows all of its rules", "dim")
+    elif client.trouble:
+        render.say(f"which queues there are is not known: {client.trouble}", "yellow")
     else:
         render.say("no queues: every job may use everything")
     return 0

@@ -101,7 +101,8 @@ class _Screen:
     def _tell_waiting(self, job: Job) -> None:
         self._waits_for = _why(job)
         estimate = job.data.get("estimated_at")
-        when = f"; starts in about {render_duration(epoch(estimate) - time())}" if estimate else ""
+        left_s = epoch(estimate) - time() if estimate else 0.0
+        when = f"; starts in about {render_duration(left_s)}" if left_s > 0 else ""
         self._talk(f"waiting: {job.reason or 'a place'}{when}")
 
     def _has_left(self, job: Job) -> bool:

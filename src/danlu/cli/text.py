@@ -134,6 +134,11 @@ def render_moment(text: str | None, now: float) -> str:
     return f"{strftime('%Y-%m-%d %H:%M:%S', localtime(at))} ({apart})"
 
 
+def render_estimate(text: str | None, now: float) -> str:
+    """When something is expected. What was expected and has not come yet may come at any moment."""
+    return render_moment(text, now) if not text or epoch(text) > now else "at any moment"
+
+
 def render_mib(mib: int) -> str:
     if mib >= 1024:
         return f"{mib / 1024:.1f}".removesuffix(".0") + "G"

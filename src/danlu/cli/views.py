@@ -6,6 +6,7 @@ from danlu.cli.text import (
     epoch,
     render_command,
     render_duration,
+    render_estimate,
     render_facts,
     render_mib,
     render_moment,
@@ -124,7 +125,7 @@ def render_job(job: Data, now: float, paint: Painted) -> str:
         ("why", str((job.get("reason") or {}).get("text") or "")),
         ("exit code", "" if job.get("exit_code") is None else str(job["exit_code"])),
         ("place", f"{job['place']} in the queue" if job.get("place") else ""),
-        ("estimate", render_moment(job.get("estimated_at"), now)),
+        ("estimate", render_estimate(job.get("estimated_at"), now)),
         ("user", job.get("user") or ""),
         ("command", render_command(job["command"]) if job.get("command") else ""),
         ("folder", job.get("workdir") or ""),
@@ -201,7 +202,7 @@ def render_why(why: Data, now: float) -> str:
 
 def _estimate(wait: Data, now: float) -> str:
     guess = ", a guess: not every run before it has a time limit" if wait.get("is_guess") else ""
-    return f"{render_moment(wait.get('estimated_at'), now)}{guess}"
+    return f"{render_estimate(wait.get('estimated_at'), now)}{guess}"
 
 
 def _holder(holder: Data, now: float) -> str:

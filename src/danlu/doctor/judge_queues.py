@@ -23,7 +23,7 @@ def judge_queues(partitions: Sequence[Pairs], wishes: Wishes) -> Iterator[Findin
     if up:
         yield ok("queues.up", f"{named(up)}" + (f"; {default} is the default" if default else ""))
     else:
-        costs = "every job waits, in all queues"
+        costs = "every job is refused"
         yield problem(
             "queues.closed", "no partition is up", costs, "", f"scontrol update PartitionName={names[0]} State=UP"
         )
@@ -74,7 +74,7 @@ def _closed(partitions: Sequence[Pairs]) -> Iterator[Finding]:
             yield note(
                 "queues.state",
                 f"{named(names)}: {state}",
-                "jobs for it wait" if len(names) == 1 else "jobs for them wait",
+                f"Danlu refuses jobs for {'it' if len(names) == 1 else 'them'}, and says so",
                 "if that is not meant:",
                 *(f"scontrol update PartitionName={name} State=UP" for name in names[:3]),
             )
@@ -83,7 +83,7 @@ def _closed(partitions: Sequence[Pairs]) -> Iterator[Finding]:
 def _one(one: Pairs) -> Iterator[Finding]:
     name = one["PartitionName"]
     if one.get("TotalNodes") == "0":
-        yield warning("queues.empty", f"{name} has no nodes", "jobs for it wait for ever", "give it `Nodes=`")
+        yield warning("queues.empty", f"{name} has no nodes", "Danlu refuses jobs for it", "give it `Nodes=`")
     share = one.get("OverSubscribe", "NO")
     if share == "EXCLUSIVE":
         yield warning(

@@ -168,6 +168,10 @@ class SeesOthers(Protocol):
         """As of the last look; asking costs the engine nothing. Those that are over are told for a while."""
         ...
 
+    def one_of(self, together: OtherRun, ref: str) -> OtherRun | None:
+        """Of tasks that wait together, the one that people call so."""
+        ...
+
 
 @runtime_checkable
 class KnowsNodes(Protocol):
@@ -184,6 +188,10 @@ class HasQueues(Protocol):
 
     def queues(self) -> Sequence[Queue]:
         """As of the last look."""
+        ...
+
+    def closed_queues(self) -> Mapping[str, str]:
+        """Those that take nobody for now, each with why."""
         ...
 
     def room_for(self) -> int:

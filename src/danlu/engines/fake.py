@@ -1,6 +1,7 @@
 """An engine in memory, for tests of other rooms: runs end when the test says so, or after a given time."""
 
 import asyncio
+import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -232,11 +233,20 @@ class FakeCluster(FakeEngine):
         self._check_up()
         return list(self._others.values())
 
+    def one_of(self, together: OtherRun, ref: str) -> OtherRun | None:
+        array, bracket, _ = together.id.partition("[")
+        if not (bracket and re.fullmatch(rf"{array}\d+", ref)):
+            return None
+        return replace(together, id=ref, handle=Handle(f"{together.handle}/{ref}"), tasks=1)
+
     def nodes_now(self) -> Mapping[str, NodeNow]:
         return self.words
 
     def queues(self) -> Sequence[Queue]:
         return [Queue("gpu", nodes=frozenset(node.name for node in self.nodes), is_default=True)]
+
+    def closed_queues(self) -> Mapping[str, str]:
+        return {"night": "it is DOWN"}
 
     def room_for(self) -> int:
         return 1 << 62

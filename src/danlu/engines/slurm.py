@@ -21,7 +21,7 @@ from danlu.engines.slurm_folders import Folders, check_run_id
 from danlu.engines.slurm_judge import UNKNOWN
 from danlu.engines.slurm_look import Look
 from danlu.engines.slurm_order import Order
-from danlu.engines.slurm_others import node_now, other_handle, stop_words
+from danlu.engines.slurm_others import node_now, one_task, stop_words
 from danlu.engines.slurm_runs import Runs
 from danlu.engines.slurm_shell import open_stream
 from danlu.engines.slurm_starts import Starts
@@ -92,6 +92,7 @@ class SlurmEngine:
         self._order.load()
         self._stops.load()
         self._away_since = self._folders.last_beat()
+        self._down_since = self._folders.down_since() or self._down_since
         self._look.jobs.instance = self._folders.instance
         self._is_open = True
         with contextlib.suppress(EngineDown):  # the server works without it, and says so
@@ -134,8 +135,12 @@ class SlurmEngine:
                 is_default=one.is_default,
             )
             for one in self._look.partitions
-            if one.is_up and parse_hostlist(one.nodelist)  # one without nodes takes nobody
+            if one.state == "UP" and parse_hostlist(one.nodelist)  # one without nodes takes nobody
         ]
+
+    def closed_queues(self) -> Mapping[str, str]:
+        closed = (one for one in self._look.partitions if one.state != "UP" or not parse_hostlist(one.nodelist))
+        return {one.name: f"it is {one.state} in Slurm" if one.state != "UP" else "it has no nodes" for one in closed}
 
     def room_for(self) -> int:
         """A controller that is full makes everybody's `sbatch` wait: a part of what it takes is left to others. What is
@@ -207,6 +212,9 @@ class SlurmEngine:
     async def others(self) -> Sequence[OtherRun]:
         self._check_up()
         return self._look.others_told.runs
+
+    def one_of(self, together: OtherRun, ref: str) -> OtherRun | None:
+        return one_task(together, ref)
 
     def nodes_now(self) -> Mapping[str, NodeNow]:
         return {facts.node.name: node_now(facts) for facts in self._look.nodes}
@@ -299,11 +307,14 @@ class SlurmEngine:
                 if self._down != error.text:
                     self._down_since = self._down_since if self._down else datetime.now(UTC)
                     self._down = error.text
+                    await asyncio.to_thread(self._folders.write_down_since, self._down_since)
                     log.warning("%s", error.text)
                     self._on_change()
                 raise
             was_down, self._down = bool(self._down), ""
             is_news = await self._catch_up() or self._look.has_new_nodes or self._look.others_told.is_news
+            if was_down:
+                await asyncio.to_thread(self._folders.write_down_since, None)
             if await self._runs.settle() or was_down:
                 self._calm = 0
                 is_news = True
@@ -337,8 +348,8 @@ class SlurmEngine:
         if time.monotonic() - self._look.began_at > 1.0:  # not for each task of an array
             await self.look()
         for line in list(self._look.jobs.others.values()):
-            if not line.is_over and other_handle(line) == handle:
-                answer = await self._commands.run(stop_words(line))
+            if not line.is_over and (words := stop_words(line, handle)):
+                answer = await self._commands.run(words)
                 if is_trouble(answer):
                     raise EngineDown(f"Slurm does not answer: {last_words(answer.said)}")
                 if answer.code:

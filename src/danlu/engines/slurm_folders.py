@@ -18,6 +18,7 @@ import shutil
 import stat
 from collections.abc import Collection, Iterator
 from dataclasses import asdict, dataclass, field, fields
+from datetime import datetime
 from typing import IO, Any
 
 from danlu.engines.base import Launch
@@ -130,6 +131,18 @@ class Folders:
     def beat(self) -> None:
         with contextlib.suppress(OSError):
             _write(f"{self.root}/heartbeat", "")
+
+    def write_down_since(self, at: datetime | None) -> None:
+        """Since when Slurm does not answer, for a server that starts meanwhile; None: it does."""
+        with contextlib.suppress(OSError):
+            _write(f"{self.root}/down", at.isoformat() if at else "")
+
+    def down_since(self) -> datetime | None:
+        try:
+            with open(f"{self.root}/down") as file:
+                return datetime.fromisoformat(file.read().strip())
+        except (OSError, ValueError):
+            return None
 
     def last_beat(self) -> float | None:
         try:

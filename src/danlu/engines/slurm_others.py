@@ -1,7 +1,7 @@
 """Jobs of Slurm that did not come through Danlu, as runs of others; and nodes in Slurm's own words. Pure."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import lru_cache
 
@@ -91,7 +91,7 @@ def other_run(line: QueueLine, seats: Seats) -> OtherRun:
         ends_at=None if line.is_waiting else line.ends_at,
         reason=_explained(line.reason) if line.is_waiting else None,
         estimated_at=line.starts_at if line.is_waiting else None,
-        tasks=_tasks(line.id),
+        tasks=len(_tasks(line.id)) or 1,
     )
 
 
@@ -112,10 +112,10 @@ def _ask(line: QueueLine, per_node: int, seats: Seats) -> Ask:
     )
 
 
-def _tasks(job: str) -> int:
-    """`17_[4-9,12%2]` are seven."""
+def _tasks(job: str) -> list[int]:
+    """Those that wait together as `17_[4-9,12%2]`."""
     _, _, listed = job.partition("[")
-    return max(len(parse_numbers(listed.rstrip("]").partition("%")[0])), 1)
+    return parse_numbers(listed.rstrip("]").partition("%")[0])
 
 
 def parse_past(text: str, mark: str, instance: str, since: datetime) -> list[OtherRun]:
@@ -151,11 +151,31 @@ def _past_run(parts: list[str]) -> OtherRun:
     )
 
 
-def stop_words(line: QueueLine) -> tuple[str, ...]:
-    """Of its owner only: if its number names another's job by now, nothing is done to that."""
-    if "[" in line.id:
-        return "scancel", f"--user={line.uid}", "--state=PENDING", str(line.number)
-    return "scancel", f"--user={line.uid}", line.id
+def one_task(together: OtherRun, ref: str) -> OtherRun | None:
+    """Of tasks that wait together the one that is called `slurm:17_5`."""
+    name = ref.removeprefix("slurm:")
+    if not _is_task(name, together.id.removeprefix("slurm:")):
+        return None
+    handle = Handle(together.handle.replace("_[]:", f"_{name.partition('_')[2]}:"))
+    return replace(together, id=ref, handle=handle, tasks=1)
+
+
+def stop_words(line: QueueLine, handle: Handle) -> tuple[str, ...]:
+    """For what this handle means, if that is in this line. Of its owner only: if the number names another's job by now,
+    nothing is done to that."""
+    owner = f"--user={line.uid}"
+    if other_handle(line) == handle:
+        return "scancel", owner, *(("--state=PENDING", str(line.number)) if "[" in line.id else (line.id,))
+    name = handle.split(":")[1]
+    if _is_task(name, line.id) and other_handle(replace(line, id=name)) == handle:
+        return "scancel", name  # with whatever condition, Slurm would end all that wait together
+    return ()
+
+
+def _is_task(name: str, together: str) -> bool:
+    """Is `17_5` in `17_[4-9%2]`?"""
+    number, _, index = name.partition("_")
+    return index.isdecimal() and together.startswith(f"{number}_[") and int(index) in _tasks(together)
 
 
 def node_now(facts: NodeFacts) -> NodeNow:

@@ -47,7 +47,7 @@ class Partition:
     name: str
     nodelist: str
     is_default: bool
-    is_up: bool
+    state: str
     max_time: timedelta | None  # None: no limit
     default_time: timedelta | None
     groups: frozenset[str] = frozenset()  # Unix groups that may use it; empty: all
@@ -140,7 +140,7 @@ def parse_partitions(text: str) -> list[Partition]:
                     name=facts["PartitionName"],
                     nodelist=said(facts.get("Nodes", "")),
                     is_default=facts.get("Default") == "YES",
-                    is_up=facts.get("State") == "UP",
+                    state=facts.get("State", ""),
                     max_time=parse_limit(facts.get("MaxTime", "")),
                     default_time=parse_limit(facts.get("DefaultTime", "")),
                     groups=frozenset(_names(facts.get("AllowGroups", ""))),

@@ -167,7 +167,8 @@ class Schedule:
             inventory = self.outlook.standing.inventory
             queues: Sequence[Queue] = ()
             if isinstance(engine, HasQueues):
-                queues, inventory.room_for = engine.queues(), engine.room_for()
+                queues, inventory.closed = engine.queues(), engine.closed_queues()
+                inventory.room_for = engine.room_for()
             words = engine.nodes_now() if isinstance(engine, KnowsNodes) else {}
             inventory.heard(nodes, self._queues_with(queues), others, words)
             await self._charge_others(others, now)

@@ -21,7 +21,7 @@ def parse_fake_gpus(text: str, *, shards: int = SHARDS_PER_GPU) -> tuple[Gpu, ..
         match = re.fullmatch(r"\s*(?:(\d{1,3})\s*x\s*)?(?!\d*x?\s*$)([A-Za-z0-9][\w .-]{0,60}?)\s*", part)
         if not match or match[1] == "0":
             raise Invalid(
-                f"pretend cards are written as 4xRTX3090,2xGTX1080Ti, not `{text}`",
+                f"cards are written as 4xRTX3090,2xGTX1080Ti, not `{text}`",
                 "a number, an x and a model, separated by commas",
             )
         memory_mib = _pretend_memory_gib(match[2]) * 1024

@@ -82,7 +82,7 @@ class Explainer:
         """Why it could not run even if it were alone, if so."""
         scope = self._fleet.scope(waiting.queue)
         if scope is None:
-            return Reason("no_queue", f"there is no queue {waiting.queue} (any more)")
+            return Reason("no_queue", f"queue {waiting.queue} is gone, or takes no jobs at present")
         if self._fleet.capacity(scope).fits(waiting.ask):
             return None
         return self._capacity(scope).refusal(waiting.ask) or CLOSED
