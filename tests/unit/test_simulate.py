@@ -147,7 +147,7 @@ def test_control_c_ends_it_with_the_figures_so_far(place: Path) -> None:
     assert process.returncode == 130
     data = json.loads(out)
     assert not data["is_complete"]
-    assert 0 < data["unfinished"] < 60_000
+    assert 0 < data["unfinished"] <= 60_000
 
 
 # Figures.
