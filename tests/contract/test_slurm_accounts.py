@@ -44,7 +44,8 @@ class BooksRig(SlurmRig):
     def account(self, run_id: str) -> str:
         """Under which account Slurm has the run."""
         said = self.cluster.ask("squeue", "--noheader", "--states=all", "--format=%k %a")
-        return next((line.split()[1] for line in said.splitlines() if line.split()[0].endswith(f":{run_id}")), "")
+        own = f"danlu:{self.engine._folders.instance}:{run_id}"  # others on this cluster had runs of that name
+        return next((line.split()[1] for line in said.splitlines() if line.split()[0] == own), "")
 
 
 def on(cluster: SlurmCluster, test: Callable[[BooksRig], Awaitable[None]], **options: Any) -> None:
