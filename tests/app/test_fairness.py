@@ -2,16 +2,23 @@
 
 import asyncio
 from datetime import UTC, datetime, timedelta
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 import httpx
+import pytest
 
+from danlu.actions import planning
 from danlu.domain.ledger import Charge
 from danlu.domain.quota import Quota
+from danlu.domain.resources import Seat
+from danlu.engines.base import NodeNow
+from danlu.engines.fake import FakeCluster
 from danlu.store.people import Limit
 from tests.app.rig import Rig, on_rig
 from tests.app.shares import come, move_in
+from tests.builders import node
 
 
 async def submit(client: httpx.AsyncClient, **options: Any) -> str:
@@ -53,6 +60,40 @@ def test_a_raised_quota_starts_who_waited_for_it(tmp_path: Path) -> None:
         await rig.state(li, job, "RUNNING")
 
     on_rig(scenario, tmp_path)
+
+
+def test_cards_that_are_nobodys_for_a_moment_cost_no_borrower_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A cluster says of its nodes less often than of its jobs what is taken: cards that were just given back seem to be
+    somebody's still."""
+    cards = count()
+    engine = FakeCluster(
+        [node("n1", gpus=4, cpus=32)],
+        seats=lambda launch: () if launch.team == "cv" else (Seat("n1", 1, gpus=(next(cards),)),),
+    )
+
+    async def scenario(rig: Rig) -> None:
+        await move_in(rig)
+        await rig.desk.roster.record(
+            [Limit("team:nlp", Quota(gpus=1, borrow=True)), Limit("team:cv", Quota(gpus=3))],
+        )
+        li, dean = await come(rig, "li"), await come(rig, "dean")
+        for _ in range(4):
+            await rig.state(li, await submit(li, gpus=1, preemptible=True), "RUNNING")
+        engine.words = {"n1": NodeNow("ALLOCATED", gpus=(0, 1, 2, 3))}
+        owner = await submit(dean, gpus=1)
+        await rig.state(dean, owner, "PENDING")
+        await rig.until(lambda: engine.stops)
+        left = engine.stops[0][0]
+        await rig.until(lambda: left not in {job.handle for job in rig.desk.book.live.holding()})
+        await rig.state(li, await submit(li), "RUNNING")  # it was thought of again
+        assert {stop[0] for stop in engine.stops} == {left}
+        monkeypatch.setattr(planning, "MOMENT", timedelta(0))  # somebody has them, it turns out
+        await submit(li)
+        await rig.until(lambda: len({stop[0] for stop in engine.stops}) == 2)
+
+    on_rig(scenario, tmp_path, engine=engine)
 
 
 def test_borrowed_cards_go_back_youngest_first_and_no_more_than_needed(tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
 """The active jobs, and the rules they are under, as `plan()` wants to see them."""
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from itertools import chain
@@ -17,6 +17,9 @@ from danlu.scheduler.snapshot import Holding, Plan, Snapshot, Waiting
 from danlu.store.live import Group, Live
 from danlu.store.roster import Roster
 from danlu.store.tally import Tally
+
+# So long an engine may not yet know whose cards are that are taken, or that they are free again.
+MOMENT = timedelta(seconds=10)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +44,7 @@ class Outlook:
         self._stamp = standing.roster.stamp
         self._waiting: dict[str, tuple[int, Waiting]] = {}
         self._given: dict[str, tuple[int, Holding | Waiting]] = {}
+        self._unknown_since: dict[str, datetime] = {}  # cards that somebody has of whom nothing is known
 
     @property
     def stamp(self) -> tuple[int, int]:
@@ -64,13 +68,14 @@ class Outlook:
             self._waiting.clear()
         given = self._all_given(live, {job.id for job in ended}, now)
         holding = [one for one in given if isinstance(one, Holding)]
+        others = [_other_holding(one) for one in standing.inventory.others if one.seats]
         # Among one person's jobs there is nobody to be fair to.
         is_shared = len(live.users) > 1 or bool(quotas)
         return Snapshot(
             now,
             standing.inventory.nodes,
             self._entries(live, Counter(job.array_id for job in ended if job.array_id)),
-            (*holding, *_of_others(standing.inventory, holding)),
+            (*holding, *others, *self._of_nobody([*holding, *others], now)),
             pending=tuple(one for one in given if isinstance(one, Waiting)) if standing.engine_places else (),
             engine_places=standing.engine_places,
             room_for=standing.inventory.room_for,
@@ -82,6 +87,22 @@ class Outlook:
             boosted=standing.roster.boosted(now) if is_shared else frozenset(),
             shards_per_gpu=standing.inventory.shards_per_gpu,
         )
+
+    def _of_nobody(self, held: Sequence[Holding], now: datetime) -> list[Holding]:
+        """Cards that are taken though nobody is known to have them. Where runs come and go that is so for a moment, in
+        which nobody shall be asked to make room."""
+        told = self.standing.inventory.now
+        seats: dict[str, list[Seat]] = {}
+        for seat in chain.from_iterable((one.seat, *one.more) for one in held) if told else ():
+            seats.setdefault(seat.node, []).append(seat)
+        unknown = {
+            f"{name}:{seat.gpus or seat.shared_gpu}": seat
+            for name, engine_says in told.items()
+            for seat in unknown_seats(name, seats.get(name, ()), engine_says)
+        }
+        self._unknown_since = {key: self._unknown_since.get(key, now) for key in unknown}
+        is_new = {key for key, since in self._unknown_since.items() if now - since < MOMENT}
+        return [Holding(key, seat, now if key in is_new else None) for key, seat in unknown.items()]
 
     def _all_given(self, live: Live, over: Collection[str], now: datetime) -> list[Holding | Waiting]:
         """What the engine has: on its seat, or waiting for one there."""
@@ -179,22 +200,8 @@ def holding_of(job: Job, now: datetime, grace: timedelta = timedelta(0)) -> Hold
     )
 
 
-def _of_others(inventory: Inventory, ours: Sequence[Holding]) -> Iterator[Holding]:
-    """Runs beside Danlu take their place, and count against the quotas of their owners. So do cards that are taken
-    though nobody knows yet who has them."""
-    seated = [one for one in inventory.others if one.seats]
-    yield from map(_other_holding, seated)
-    if not inventory.now:
-        return
-    seats: dict[str, list[Seat]] = {}
-    for seat in chain.from_iterable([*((held.seat, *held.more) for held in ours), *(one.seats for one in seated)]):
-        seats.setdefault(seat.node, []).append(seat)
-    for name, now in inventory.now.items():
-        for seat in unknown_seats(name, seats.get(name, ()), now):
-            yield Holding(f"{name}:{seat.gpus or seat.shared_gpu}", seat, None)
-
-
 def _other_holding(other: OtherRun) -> Holding:
+    """A run beside Danlu takes its place, and counts against the quotas of its owner."""
     return Holding(
         other.id,
         other.seats[0],
