@@ -155,6 +155,10 @@ class Installation:
     def ended(self, ref: str, *, within: float = PATIENCE_S) -> dict[str, Any]:
         return self.until(ref, "SUCCEEDED", "FAILED", "CANCELLED", "TIMED_OUT", "LOST", within=within)
 
+    def until_in_line(self, ref: str) -> None:
+        """It has its place among those that wait."""
+        self.until(ref, "QUEUED")
+
     def until_first(self, ref: str) -> None:
         """It is the next of those that wait."""
         eventually(lambda: self.danlu("why", ref, "--json").json()["place"] == 1, f"{ref} is the next")

@@ -82,6 +82,9 @@ class Site(Installation):
 
     # The cluster
 
+    def until_in_line(self, ref: str) -> None:
+        self.until(ref, "PENDING")
+
     def until_first(self, ref: str) -> None:
         words = ("squeue", "--noheader", "--states=PENDING", "--sort=-p", "--format=%k")
         eventually(lambda: f":{ref}." in self.cluster.ask(*words).split("\n")[0], f"{ref} is the next in Slurm's queue")

@@ -271,8 +271,7 @@ def test_priority_goes_first(here: Installation, settings: Settings) -> None:
     order = {}
     for name, priority in (("low", "1"), ("usual", "5"), ("high", "9"), ("usual2", "5")):
         order[name] = here.submit("--priority", priority, "--", "sh", "-c", f"echo {name} >> order")
-    for job_id in order.values():
-        here.until(job_id, *WAITING)
+        here.until_in_line(order[name])
     here.until_first(order["high"])
     (here.work / "door").touch()
     here.danlu("wait", holder, *order.values())

@@ -161,7 +161,8 @@ def explain_wait(reason: str) -> Reason:
     word = re.match(r"[A-Za-z_]*", reason.replace(" ", "_"))
     known = _WAITS.get(reason) or _WAITS.get(word[0] if word else "")
     if known is None and (limit := _LIMIT.match(reason)):
-        return _explain_limit(*limit.groups())
+        hint = f"{_less(limit[3])}: no waiting ends it" if _is_of_one(limit[2], limit[3]) else ""
+        return Reason("quota", _joined(_explain_limit(*limit.groups()).text, hint))
     known = known or next((row[1:] for row in _LONG_WAITS if re.match(row[0], reason)), None)
     if known is None:
         return Reason("slurm", f"Slurm says: {reason}")
@@ -175,10 +176,16 @@ def _explain_limit(whose: str, kind: str, what: str) -> Reason:
     of = "its account in Slurm" if whose == "Assoc" else "its quality of service in Slurm"
     limited = what.partition("Per")[0]  # and not what it is for: one job, one person
     counted = next((word for key, word in _COUNTED.items() if key in limited), "resources")
-    if "PerJob" in what or "PerNode" in what or (kind == "Max" and "Wall" in what):
-        return Reason("quota", f"one job may not ask for so much {counted} ({of})")
+    if _is_of_one(kind, what):
+        much = "much" if counted in ("memory", "time", "of its share", "of its budget") else "many"
+        return Reason("quota", f"one job may not ask for so {much} {counted} ({of})")
     each = " for each person" if "PerUser" in what else ""
     return Reason("quota", f"{of} has as many {counted} as its limit allows{each}")
+
+
+def _is_of_one(kind: str, what: str) -> bool:
+    """Is it about what one job asks for, and not about how much there is at a time?"""
+    return "PerJob" in what or "PerNode" in what or (kind == "Max" and "Wall" in what)
 
 
 def is_out_of_reach(said: str) -> bool:
