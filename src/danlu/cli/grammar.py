@@ -20,6 +20,7 @@ FAMILIES = {
     "account": "getting an account",
     "user": "people",
     "team": "people who share a quota",
+    "slurm": "making machines a Slurm cluster",
 }
 
 

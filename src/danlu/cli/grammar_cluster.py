@@ -126,7 +126,7 @@ SERVER = (
         examples=("danlu doctor", "danlu doctor --config /etc/danlu/danlu.toml --deep", "danlu doctor --json"),
     ),
     Command(
-        "slurm init", "slurm:init", "server", "write the files and scripts that make machines a Slurm cluster",
+        "slurm init", "slurm:init", "server", "write files and scripts that make machines a Slurm cluster",
         (
             Option("--out", metavar="FOLDER", help="where to; `slurm` unless given"),
             Option("--force", help="overwrite files that are there"),

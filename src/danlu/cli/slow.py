@@ -125,11 +125,13 @@ def _unknown_command(name: str) -> Invalid:
 
 
 def _render_family(word: str) -> str:
-    rows = [(f"{each.name} {each.words}".rstrip(), each.help) for each in family(word)]
+    kin = family(word)
+    rows = [(f"{each.name} {each.words}".rstrip(), each.help) for each in kin]
     width = max(len(name) for name, _ in rows)
     lines = [f"  {name:<{width}}  {help}" for name, help in rows]
     about = f"{FAMILIES[word][0].upper()}{FAMILIES[word][1:]}."
-    return "\n".join([about, "", *lines, "", f"`danlu {word} COMMAND --help` shows a command's options."])
+    example = ["", "example:", f"  {kin[0].examples[0]}"]
+    return "\n".join([about, "", *lines, *example, "", f"`danlu {word} COMMAND --help` shows a command's options."])
 
 
 def _unknown_option(command: Command, word: str) -> Invalid:
