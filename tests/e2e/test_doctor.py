@@ -221,8 +221,10 @@ def test_somebody_who_is_not_root(cluster: SlurmCluster, doctor: Doctor, a_place
 
 
 @SLURM
-def test_accounting_that_is_away(accounting: SlurmCluster, doctor: Doctor) -> None:
+def test_accounting_that_is_filled_by_the_server_and_then_away(accounting: SlurmCluster, doctor: Doctor) -> None:
     assert doctor(accounting)["accounting.database"]["level"] == "ok"
+    made = doctor(accounting, env={"DANLU_ENGINE_SLURM_ACCOUNTS": "make"})["accounting.enforced"]
+    assert (made["level"], made["found"].partition("; ")[2]) == ("note", "the server adds those of teams")
     accounting.accounting.kill_daemon()
     found = doctor(accounting)
     assert found["accounting.database"]["level"] == "warning"

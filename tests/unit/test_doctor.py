@@ -11,6 +11,7 @@ import pytest
 
 from danlu.cluster import nodes_of, queues_of
 from danlu.config import load_settings
+from danlu.doctor.examination import wishes_of
 from danlu.doctor.facts import Person, Said, Slurm, Wishes
 from danlu.doctor.findings import Finding, Level
 from danlu.doctor.judge_accounts import judge_accounting, judge_rights
@@ -385,7 +386,7 @@ def test_a_queue_that_is_nearly_full() -> None:
 @pytest.mark.parametrize("version", VERSIONS)
 def test_accounting(version: str) -> None:
     off = settings("scontrol-config-no-accounting", version)
-    assert levels(judge_accounting(a_cluster(version), off, has_cards=True)) == {"accounting.off": "note"}
+    assert levels(judge_accounting(a_cluster(version), off, Wishes(), has_cards=True)) == {"accounting.off": "note"}
     on = settings("scontrol-config", version)
     people = Said(0, golden("sacctmgr-assoc", version))
     slurm = a_cluster(
@@ -394,14 +395,14 @@ def test_accounting(version: str) -> None:
         associations=people,
         statistics=Said(0, golden("sdiag", version)),
     )
-    found = told(judge_accounting(slurm, on, has_cards=True))
+    found = told(judge_accounting(slurm, on, Wishes(), has_cards=True))
     assert {code: str(one.level) for code, one in found.items()} == {
         "accounting.database": "ok",
         "accounting.enforced": "note",
     }
     assert "1 person, " in found["accounting.enforced"].found
     down = said_in("accounting-down", version)[1]
-    lost = told(judge_accounting(replace(slurm, clusters=down, associations=down), on, has_cards=True))
+    lost = told(judge_accounting(replace(slurm, clusters=down, associations=down), on, Wishes(), has_cards=True))
     assert set(lost) == {"accounting.database"}
     assert "Connection refused" in lost["accounting.database"].found
 
@@ -409,18 +410,27 @@ def test_accounting(version: str) -> None:
 def test_accounting_that_leaves_something_out() -> None:
     on = settings("scontrol-config", AccountingStorageEnforce="none")
     slurm = a_cluster(clusters=Said(0, "testc|h\n"), statistics=Said(0, "DBD Agent queue size: 20000\n"))
-    assert levels(judge_accounting(slurm, on, has_cards=True)) == {"accounting.behind": "warning"}
+    assert levels(judge_accounting(slurm, on, Wishes(), has_cards=True)) == {"accounting.behind": "warning"}
     strange = replace(slurm, clusters=Said(0, "other|h\n"))
-    assert told(judge_accounting(strange, on, has_cards=True))["accounting.cluster"].lines == (
+    assert told(judge_accounting(strange, on, Wishes(), has_cards=True))["accounting.cluster"].lines == (
         "sacctmgr -i add cluster testc",
     )
     blind = {**on, "AccountingStorageTRES": "cpu,mem", "JobAcctGatherType": "(null)"}
-    assert {"accounting.cards", "accounting.gather"} <= levels(judge_accounting(slurm, blind, has_cards=True)).keys()
-    assert "accounting.cards" not in levels(judge_accounting(slurm, blind, has_cards=False))
+    assert {"accounting.cards", "accounting.gather"} <= levels(
+        judge_accounting(slurm, blind, Wishes(), has_cards=True)
+    ).keys()
+    assert "accounting.cards" not in levels(judge_accounting(slurm, blind, Wishes(), has_cards=False))
     nobody = {**on, "AccountingStorageEnforce": "associations"}
     alone = replace(slurm, associations=Said(0, "root|\nroot|root\n"))
-    assert levels(judge_accounting(alone, nobody, has_cards=True))["accounting.enforced"] == "warning"
-    assert levels(judge_accounting(replace(slurm, clusters=None), on, has_cards=True)) == {
+    assert levels(judge_accounting(alone, nobody, Wishes(), has_cards=True))["accounting.enforced"] == "warning"
+    makes = wishes_of(load_settings(None, {"DANLU_ENGINE_SLURM_ACCOUNTS": "make"}), is_shared=True)
+    added = told(judge_accounting(alone, nobody, makes, has_cards=True))["accounting.enforced"]
+    assert (str(added.level), added.found.partition("; ")[2]) == ("note", "the server adds those of teams")
+    assert added.costs == "only who is in no team and has no account there is refused by Slurm"
+    assert "sacctmgr -i add account TEAM" not in added.lines
+    by_li = told(judge_accounting(replace(alone, user=LI), nobody, makes, has_cards=True))["accounting.enforced"]
+    assert by_li.costs.endswith("; to add takes a server of root or of an operator of Slurm")
+    assert levels(judge_accounting(replace(slurm, clusters=None), on, Wishes(), has_cards=True)) == {
         "accounting.database": "note"
     }
 
@@ -467,7 +477,7 @@ def test_the_doctor_is_content_with_what_slurm_init_writes(tmp_path: Path, books
         *judge_queues(queues, Wishes(has_default_time=True)),
         *judge_order(config, queues),
         *judge_trouble(a_cluster(), config, Wishes()),
-        *judge_accounting(a_cluster(clusters=Said(0, "danlu|n1\n")), config, has_cards=True),
+        *judge_accounting(a_cluster(clusters=Said(0, "danlu|n1\n")), config, Wishes(), has_cards=True),
     ]
     assert [one for one in found if one.level in (Level.WARNING, Level.PROBLEM)] == []
     assert {one.code for one in found if one.level is Level.NOTE} <= {"accounting.off", "trouble.part_limits"}

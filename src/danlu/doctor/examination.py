@@ -108,7 +108,7 @@ class Examination:
         yield from judge_queues.judge_queues(partitions, self._wishes)
         yield from judge_order.judge_order(config, partitions)
         yield from judge_order.judge_trouble(slurm, config, self._wishes)
-        yield from judge_accounts.judge_accounting(slurm, config, has_cards=has_cards)
+        yield from judge_accounts.judge_accounting(slurm, config, self._wishes, has_cards=has_cards)
 
     def _look_inside(self, slurm: Slurm, nodes: list[NodeLine], folder: str) -> Iterator[Finding]:
         if not nodes:
@@ -133,6 +133,7 @@ def wishes_of(settings: Settings, *, is_shared: bool) -> Wishes:
         grace=settings.grace,
         shards_per_gpu=settings.engine.shards_per_gpu,
         as_submitter=settings.runs_as_submitter,
+        makes_accounts=settings.engine.slurm_accounts == "make",
         is_shared=is_shared,
         fake_gpus=settings.engine.fake_gpus,
         store_url=settings.store.url,

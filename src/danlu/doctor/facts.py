@@ -30,6 +30,7 @@ class Wishes:
     grace: timedelta = timedelta(seconds=30)
     shards_per_gpu: int = 64
     as_submitter: bool = False
+    makes_accounts: bool = False  # the server adds accounts of teams to Slurm's books
     is_shared: bool = False  # people other than its owner use the server
     fake_gpus: str = ""
     store_url: str = ""

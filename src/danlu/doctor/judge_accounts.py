@@ -12,7 +12,7 @@ from danlu.engines.slurm_words import last_words
 MANY_MESSAGES = 1000
 
 
-def judge_accounting(slurm: Slurm, config: Mapping[str, str], *, has_cards: bool) -> Iterator[Finding]:
+def judge_accounting(slurm: Slurm, config: Mapping[str, str], wishes: Wishes, *, has_cards: bool) -> Iterator[Finding]:
     if not config.get("AccountingStorageType", "").endswith("slurmdbd"):
         yield note(
             "accounting.off",
@@ -24,7 +24,7 @@ def judge_accounting(slurm: Slurm, config: Mapping[str, str], *, has_cards: bool
         )
     else:
         yield from _database(slurm, config)
-        yield from _associations(slurm, config)
+        yield from _associations(slurm, config, wishes)
         counted = config.get("AccountingStorageTRES", "")
         if has_cards and "gres/gpu" not in counted:
             yield warning(
@@ -83,7 +83,7 @@ def _database(slurm: Slurm, config: Mapping[str, str]) -> Iterator[Finding]:
         yield ok("accounting.database", f"slurmdbd on {where} answers")
 
 
-def _associations(slurm: Slurm, config: Mapping[str, str]) -> Iterator[Finding]:
+def _associations(slurm: Slurm, config: Mapping[str, str], wishes: Wishes) -> Iterator[Finding]:
     if "associations" not in config.get("AccountingStorageEnforce", "") or not slurm.associations:
         return
     if not slurm.associations.is_ok:
@@ -91,11 +91,25 @@ def _associations(slurm: Slurm, config: Mapping[str, str]) -> Iterator[Finding]:
     pairs = [line.split("|")[:2] for line in slurm.associations.out.splitlines() if "|" in line]
     people = {user for _, user in pairs if user} - {"root"}
     accounts = {account for account, _ in pairs} - {"root"}
+    found = (
+        f"only who has an account in Slurm may submit: {plural(len(people), 'person', 'people')}, "
+        f"{plural(len(accounts), 'account')}"
+    )
+    if wishes.makes_accounts:
+        takes = "" if slurm.user.is_root else "; to add takes a server of root or of an operator of Slurm"
+        yield note(
+            "accounting.enforced",
+            f"{found}; the server adds those of teams",
+            f"only who is in no team and has no account there is refused by Slurm{takes}",
+            "for each of them `danlu team add TEAM NAME`, or:",
+            "sacctmgr -i add account ACCOUNT",
+            "sacctmgr -i add user NAME account=ACCOUNT",
+        )
+        return
     level = note if people else warning
     yield level(
         "accounting.enforced",
-        f"only who has an account in Slurm may submit: {plural(len(people), 'person', 'people')}, "
-        f"{plural(len(accounts), 'account')}",
+        found,
         "a job of anybody else is refused by Slurm; one for a team that is no account there goes under its person's",
         "for each team and its people (names as in Danlu):",
         "sacctmgr -i add account TEAM",
