@@ -1,5 +1,6 @@
 """What `danlu slurm init` writes really boots: played by one machine, and installed as on a real one."""
 
+import json
 import os
 import shutil
 import socket
@@ -21,6 +22,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples" / "clusters"
 LAB = """
 [slurm]
 cluster = "lab"
+shared = "{shared}"
 [engine]
 shards_per_gpu = 8
 [[nodes]]
@@ -50,10 +52,13 @@ def place() -> Iterator[Place]:
     made.close()
 
 
-def init(config: Path, out: Path, *options: str) -> None:
-    argv = [sys.executable, "-m", "danlu.cli.main", "slurm", "init", str(config), "--out", str(out), *options]
+def init(config: Path, out: Path, *options: str) -> list[str]:
+    """What it says to do next."""
+    argv = [sys.executable, "-m", "danlu.cli.main", "slurm", "init", str(config), "--out", str(out), "--json", *options]
     done = subprocess.run(argv, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
+    steps: list[str] = json.loads(done.stdout)["next"]
+    return steps
 
 
 class Played:
@@ -61,7 +66,7 @@ class Played:
 
     def __init__(self, config: Path, place: Place, release: Release) -> None:
         self.folder = place.folder / "slurm"
-        init(config, self.folder, "--try-here", "--port", str(place.ports.first))
+        self.steps = init(config, self.folder, "--try-here", "--port", str(place.ports.first))
         if release.plugins:
             with (self.folder / "slurm.conf").open("a") as file:
                 file.write(f"PluginDir={release.plugins}\n")
@@ -106,7 +111,8 @@ class Played:
 def test_this_machine_plays_the_cluster(
     place: Place, here: Installation, version: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (place.folder / "nodes.toml").write_text(LAB)
+    shared = place.folder / "only-on-real-machines"
+    (place.folder / "nodes.toml").write_text(LAB.format(shared=shared))
     with Played(place.folder / "nodes.toml", place, slurm_release(version)) as cluster:
         nodes = set(cluster.ask("sinfo", "-h", "-N", "-o", "%N %T %c %m %R").splitlines())
         assert {"a1 idle 24 62260 train", "a2 idle 24 62260 train", "old idle 4 7168 login"} <= nodes
@@ -127,11 +133,18 @@ def test_this_machine_plays_the_cluster(
         log = (cluster.folder / "log" / "slurmctld.log").read_text()
         words = ("gnoring", "eprecated", "defunct", "nrecognized")
         assert [line for line in log.splitlines() if any(word in line for word in words)] == []
-        # The same file is Danlu's configuration.
-        for name, value in cluster.environ.items():
-            monkeypatch.setenv(name, value)
-        monkeypatch.setenv("DANLU_ENGINE_KIND", "slurm")
+        # The same file is Danlu's configuration, in the environment that is said.
+        monkeypatch.setenv("PATH", cluster.environ["PATH"])
+        for step in cluster.steps:
+            for name, _, value in (word.partition("=") for word in step.split()[1:] if step.startswith("export ")):
+                monkeypatch.setenv(name, value)
+        assert cluster.steps[-1] == f"danlu up --detach --config {place.folder / 'nodes.toml'}"
+        own, here.home = here.home, Path(os.environ["DANLU_HOME"])
         runs_jobs(here, place.folder / "nodes.toml")
+        assert not shared.exists()
+        assert not own.exists()
+        assert here.home.parent == cluster.folder
+        assert (cluster.folder / "shared" / "logs").is_dir()
 
 
 def runs_jobs(here: Installation, config: Path) -> None:

@@ -258,6 +258,17 @@ def test_nothing_is_overwritten_without_force(tmp_path: Path) -> None:
     assert (tmp_path / "slurm" / "gres.conf").read_text() != "mine"
 
 
+def test_a_server_on_what_is_played_keeps_everything_in_its_folder(tmp_path: Path) -> None:
+    (tmp_path / "nodes.toml").write_text(LAB.replace('"mgmt"', '"mgmt"\nshared = "/lamport"'))
+    done = danlu(tmp_path, "nodes.toml", "--try-here", "--out", "try", "--json")
+    assert done.returncode == 0, done.stderr
+    given = [step.split()[1:] for step in json.loads(done.stdout)["next"] if step.startswith("export ")]
+    environ = dict(word.split("=") for words in given for word in words)
+    wanted = load_settings(str(tmp_path / "nodes.toml"), environ)
+    assert (wanted.engine.kind, wanted.shared_dir) == ("slurm", str(tmp_path / "try" / "shared"))
+    assert environ["DANLU_HOME"] == str(tmp_path / "try" / "danlu")
+
+
 REFUSED = {
     (): "needs FILE",
     ("none.toml",): "cannot read the configuration none.toml",

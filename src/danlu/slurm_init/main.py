@@ -60,7 +60,9 @@ def _init(options: argparse.Namespace) -> int:
             f"export SLURM_CONF={folder}/slurm.conf",
             "sinfo",
             "srun hostname",
-            f"DANLU_ENGINE_KIND=slurm danlu up --config {options.config}",
+            # A server apart from one's own, and no folder that only the real machines have.
+            f"export DANLU_HOME={folder}/danlu DANLU_ENGINE_KIND=slurm DANLU_ENGINE_SHARED_DIR={folder}/shared",
+            f"danlu up --detach --config {options.config}",
         ]
     else:
         files = _files(plan, folder)
