@@ -349,6 +349,7 @@ def make_folders(place: Place) -> None:
     if place.shared_dir:
         try:
             ground.recognise(place.state_dir, place.shared_dir)
+            ground.make_way_to(place.shared_dir)  # runs of others pass there
             places.make_private(place.shared_dir)
             ground.mark(place.state_dir, place.shared_dir)
         except PermissionError as error:

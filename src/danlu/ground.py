@@ -67,6 +67,17 @@ def recognise(state_dir: str, shared_dir: str) -> None:
         )
 
 
+def make_way_to(folder: str) -> None:
+    """Make what is missing above a folder, so that everybody may pass; what was there stays as it is."""
+    above = os.path.dirname(folder.rstrip("/"))
+    if not above or os.path.isdir(above):
+        return
+    make_way_to(above)
+    with contextlib.suppress(FileExistsError):  # another server was faster
+        os.mkdir(above)
+        os.chmod(above, 0o755)  # whatever our mask is
+
+
 def mark(state_dir: str, shared_dir: str) -> None:
     """Several servers may come up at once: the first one's word is everybody's."""
     ours, theirs = _marks(state_dir, shared_dir)
