@@ -78,6 +78,31 @@ def test_down_leaves_jobs_alone_and_the_next_command_finds_them(here: Installati
     assert here.danlu("logs", waits).out == b"begun\nover\n"
 
 
+def test_a_server_that_stops_takes_nobody_who_follows_for_a_fault(here: Installation) -> None:
+    running = here.begin("run", "--", "sh", "-c", "echo begun; while [ ! -e door ]; do sleep 0.05; done; echo over")
+    read_line(running, b"begun\n")
+    followed, waited = here.begin("logs", "-f", "@"), here.begin("wait", "@")
+    inside = here.begin("exec", "@", "--", "sh", "-c", "echo inside; sleep 600")
+    read_line(followed, b"begun\n")
+    read_line(inside, b"inside\n")
+    server = here.server_pid()
+    here.danlu("down")
+    eventually(lambda: is_gone(server), "the server has gone")
+    told = here.server_log()
+    assert "stopping; jobs go on" in told
+    assert not any(word in told for word in ("ERROR", "Traceback")), told
+
+    (here.work / "door").touch()
+    here.danlu("up", "--detach")
+    assert [begun.communicate(timeout=60)[0] for begun in (running, followed)] == [b"over\n"] * 2
+    assert b"SUCCEEDED" in waited.communicate(timeout=60)[0]
+
+
+def read_line(begun: subprocess.Popen[bytes], line: bytes) -> None:
+    assert begun.stdout
+    assert begun.stdout.readline() == line
+
+
 def test_the_keeper_goes_when_nobody_needs_it(here: Installation) -> None:
     here.danlu("run", "--", "true")
     keeper = here.keeper_pid()

@@ -5,13 +5,15 @@ import contextlib
 import socket
 import struct
 from collections.abc import Iterator
-from typing import Any
 
 import uvicorn
+from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
 from danlu.api.desk import PEER
+
+ANSWER_S = 1.0  # what an answer that is under way gets at the end
 
 
 def peer_of(transport: asyncio.BaseTransport) -> tuple[str, int] | None:
@@ -43,10 +45,35 @@ class QuietServer(uvicorn.Server):
     def capture_signals(self) -> Iterator[None]:
         yield
 
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        hanging_up = asyncio.create_task(self._hang_up())
+        await super().shutdown(sockets)
+        hanging_up.cancel()
 
-def make_server(app: Any, *, tls_cert: str = "", tls_key: str = "") -> QuietServer:
+    async def _hang_up(self) -> None:
+        """Whoever follows or waits sees a broken line, and comes back: a proper end would look like all there is."""
+        await asyncio.sleep(ANSWER_S)
+        for connection in [*self.server_state.connections]:
+            connection.transport.abort()
+        while self.server_state.connections:  # noqa: ASYNC110 - uvicorn tells nobody
+            await asyncio.sleep(0.01)
+        for task in [*self.server_state.tasks]:
+            task.cancel()
+
+
+def ends_quietly(app: ASGIApp) -> ASGIApp:
+    """Nobody is there any more for an answer that is cancelled: it is no error, as it would be for uvicorn."""
+
+    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+        with contextlib.suppress(asyncio.CancelledError):
+            await app(scope, receive, send)
+
+    return answer
+
+
+def make_server(app: ASGIApp, *, tls_cert: str = "", tls_key: str = "") -> QuietServer:
     config = uvicorn.Config(
-        app,
+        ends_quietly(app),
         http=PeerHttp,
         ws=PeerWebSocket,
         log_config=None,
@@ -56,7 +83,7 @@ def make_server(app: Any, *, tls_cert: str = "", tls_key: str = "") -> QuietServ
         proxy_headers=False,
         # Pooled clients must not meet a connection that was closed under them.
         timeout_keep_alive=75,
-        timeout_graceful_shutdown=1,
+        timeout_graceful_shutdown=5,  # for what even a broken line does not end
         ssl_certfile=tls_cert or None,
         ssl_keyfile=tls_key or None,
     )
