@@ -3,6 +3,7 @@
 import asyncio
 import os
 import pwd
+import re
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 
 from danlu.domain.job import RunId
 from danlu.domain.resources import Ask
-from danlu.engines import slurm_stops
+from danlu.engines import slurm_runs, slurm_starts, slurm_stops
 from danlu.engines.base import Ending, Launch, Observation, RunState
 from danlu.engines.slurm import SlurmEngine
 from danlu.engines.slurm_folders import Folders, Record
@@ -71,10 +72,10 @@ async def seen_of(engine: SlurmEngine, run_id: str) -> Observation | None:
     return (await engine.observe([handle])).get(handle)
 
 
-def launch_of(engine: SlurmEngine, tmp_path: Path) -> Launch:
+def launch_of(engine: SlurmEngine, tmp_path: Path, *, run_id: str = "a.1", priority: int = 5) -> Launch:
     """Of whoever runs the tests."""
-    me, log = pwd.getpwuid(os.getuid()).pw_name, str(tmp_path / "log")
-    return Launch(engine.handle(RunId("a.1")), RunId("a.1"), ("true",), "/", {}, None, log, user=me, ask=Ask())
+    me, log, run = pwd.getpwuid(os.getuid()).pw_name, str(tmp_path / "log"), RunId(run_id)
+    return Launch(engine.handle(run), run, ("true",), "/", {}, None, log, user=me, ask=Ask(), priority=priority)
 
 
 def test_what_is_over_fills_the_controller_too(tmp_path: Path) -> None:
@@ -201,6 +202,39 @@ def test_a_script_that_may_not_have_heard_is_told_again_and_not_for_ever(
 
     play(engine, scenario)
     assert said.read_text().splitlines() == ["--user=0 --signal=URG --batch 7"] * slurm_stops.RINGS
+
+
+def test_whom_slurms_books_allow_no_more_jobs_goes_on_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(slurm_starts, "FULL_S", 0.2)
+    monkeypatch.setattr(slurm_runs, "SETTLES_AFTER_S", 0.0)
+    room, taken = tmp_path / "room", tmp_path / "taken"
+    refused = 'echo "sbatch: error: AssocMaxSubmitJobLimit" >&2; exit 1'
+    engine = slurm_that_lists(
+        tmp_path,
+        programs={"sbatch": f'cat > /dev/null; [ -e {room} ] || {{ {refused}; }}; echo "$@" >> {taken}; echo 7'},
+    )
+    names = {"low1": 3, "low2": 3, "high1": 9, "high2": 9}
+
+    async def scenario() -> None:
+        launches = [launch_of(engine, tmp_path, run_id=f"{name}.1", priority=one) for name, one in names.items()]
+
+        async def start_again() -> None:
+            """As the server does."""
+            await engine.start(launches)
+            await asyncio.sleep(0.02)
+
+        async def said(run_id: str) -> str:
+            seen = await seen_of(engine, run_id)
+            return seen.reason.text if seen and seen.reason else ""
+
+        while not all(["as many jobs as its limit" in await said(one.run_id) for one in launches]):
+            await start_again()
+        room.touch()
+        while not taken.exists() or len(taken.read_text().splitlines()) < len(launches):
+            await start_again()
+
+    play(engine, scenario)
+    assert re.findall(r"danlu:abcd:(\w+)\.1", taken.read_text()) == ["high1", "high2", "low1", "low2"]
 
 
 def test_of_two_servers_in_one_folder_the_second_is_refused(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import secrets
 import time
 from collections import defaultdict
 from collections.abc import Callable, Collection
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from danlu.domain.job import Reason
 from danlu.engines.base import Ending, Launch, Observation, RunState
@@ -32,6 +32,15 @@ OF_ONE_PERSON = 2  # their `sbatch` is theirs: who makes it hang holds up themse
 FULL_S = 4.0  # between two tries for somebody who has as many jobs as Slurm's books allow
 
 
+@dataclass(slots=True)
+class Full:
+    """As many jobs of somebody's, in a team and a queue, as Slurm takes. The others wait here for a place."""
+
+    why: Reason
+    at: float
+    held: dict[str, Launch]
+
+
 class Starts:
     def __init__(
         self,
@@ -53,7 +62,7 @@ class Starts:
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._slots = asyncio.Semaphore(SUBMITS_AT_ONCE)
         self._turns: defaultdict[str, asyncio.Semaphore] = defaultdict(lambda: asyncio.Semaphore(OF_ONE_PERSON))
-        self._full: dict[tuple[str, str, str], tuple[float, Reason]] = {}  # user, team, queue: since when, and why
+        self._full: dict[tuple[str, str, str], Full] = {}  # by user, team, queue
 
     @property
     def is_busy(self) -> bool:
@@ -126,7 +135,9 @@ class Starts:
         if answer.code:
             if full := explain_full(answer.said):
                 record.tokens.remove(token)  # many tries may follow
-                self._full[launch.user, launch.team, launch.queue] = time.monotonic(), full
+                held = before.held if (before := self._full.get(_line_of(launch))) else {}
+                held[launch.run_id] = launch
+                self._full[_line_of(launch)] = Full(full, time.monotonic(), held)
                 return full
             why = explain_refusal(answer.said)
             if payer and _is_about_accounts(answer):
@@ -139,12 +150,42 @@ class Starts:
             record.dropped = [number for number in record.dropped if number != record.number]
         self._order.check(record)
         self._runs.taken(record)
+        self._begin_next(launch)
         await asyncio.to_thread(self._folders.write, record)
         return None
 
     def _why_full(self, launch: Launch) -> Reason | None:
-        since, why = self._full.get((launch.user, launch.team, launch.queue), (0.0, None))
-        return why if time.monotonic() - since < FULL_S else None
+        """Why it is not even tried now. Of those that wait for a place, the first in order is."""
+        full = self._full.get(_line_of(launch))
+        if full is None:
+            return None
+        full.held[launch.run_id] = launch
+        is_due = time.monotonic() - full.at >= FULL_S and self._first_of(full) is launch
+        return None if is_due else full.why
+
+    def _begin_next(self, taken: Launch) -> None:
+        """There was a place: there may be another."""
+        full = self._full.get(_line_of(taken))
+        if full is None:
+            return
+        full.held.pop(taken.run_id, None)
+        full.at = 0.0
+        if first := self._first_of(full):
+            self.begin(first)
+        else:
+            del self._full[_line_of(taken)]
+
+    def _first_of(self, full: Full) -> Launch | None:
+        records = self._runs.records
+        for run_id in list(full.held):
+            if (record := records.get(run_id)) is None or record.end or record.stop:
+                del full.held[run_id]
+
+        def rank(launch: Launch) -> tuple[int, float]:
+            record = records[launch.run_id]
+            return nice_of(launch.priority, is_boosted=record.is_boosted), record.at
+
+        return min(full.held.values(), key=rank, default=None)
 
     def _payer(self, launch: Launch, person: Person) -> Payer | None:
         """None where Slurm keeps no books."""
@@ -170,6 +211,10 @@ class Starts:
         """For good."""
         end = Observation(RunState.ENDED, ending=Ending.NOT_STARTED, reason=why)
         await self._runs.end(self._runs.records[launch.run_id], end)
+
+
+def _line_of(launch: Launch) -> tuple[str, str, str]:
+    return launch.user, launch.team, launch.queue
 
 
 def _is_about_accounts(answer: Answer) -> bool:
