@@ -95,6 +95,8 @@ def test_what_is_stopped_is_what_the_handle_means() -> None:
     assert one_task(together, "slurm:17_3") is None
     assert one_task(together, "slurm:18_5") is None
     assert one_task(together, "slurm:17") is None
+    for odd in ("slurm:17_\u0665", "slurm:17_+5", "slurm:17_" + "5" * 5000, "slurm:17_5;id"):
+        assert one_task(together, odd) is None, "no number that Slurm would read otherwise"
     assert one_task(other_run(runs, ()), "slurm:17_3") is None
     task = one_task(together, "slurm:17_5")
     assert task

@@ -1,5 +1,6 @@
 """Jobs of Slurm that did not come through Danlu, as runs of others; and nodes in Slurm's own words. Pure."""
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -174,8 +175,8 @@ def stop_words(line: QueueLine, handle: Handle) -> tuple[str, ...]:
 
 def _is_task(name: str, together: str) -> bool:
     """Is `17_5` in `17_[4-9%2]`?"""
-    number, _, index = name.partition("_")
-    return index.isdecimal() and together.startswith(f"{number}_[") and int(index) in _tasks(together)
+    asked = re.fullmatch(r"([0-9]{1,10})_([0-9]{1,10})", name)
+    return asked is not None and together.startswith(f"{asked[1]}_[") and int(asked[2]) in _tasks(together)
 
 
 def node_now(facts: NodeFacts) -> NodeNow:
