@@ -237,6 +237,40 @@ def test_whom_slurms_books_allow_no_more_jobs_goes_on_in_order(tmp_path: Path, m
     assert re.findall(r"danlu:abcd:(\w+)\.1", taken.read_text()) == ["high1", "high2", "low1", "low2"]
 
 
+def test_a_lost_answer_is_not_asked_for_again_when_another_finds_a_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(slurm_starts, "FULL_S", 0.0)
+    monkeypatch.setattr(slurm_runs, "SETTLES_AFTER_S", 0.0)
+    room, tried = tmp_path / "room", tmp_path / "tried"
+    refused = 'echo "sbatch: error: AssocMaxSubmitJobLimit" >&2; exit 1'
+    asks = f'cat > /dev/null; [ -e {room} ] || {{ {refused}; }}; echo "$@" >> {tried}'
+    dies = 'case "$*" in *high*) kill -9 $$;; esac'
+    engine = slurm_that_lists(tmp_path, programs={"sbatch": f"{asks}; {dies}; echo 7"})
+
+    async def scenario() -> None:
+        high, low = (
+            launch_of(engine, tmp_path, run_id=f"{name}.1", priority=one) for name, one in (("high", 9), ("low", 3))
+        )
+
+        async def is_held(launch: Launch) -> bool:
+            seen = await seen_of(engine, launch.run_id)
+            return seen is not None and seen.state is RunState.UNKNOWN and seen.reason is not None
+
+        await engine.start([high, low])
+        while not (await is_held(high) and await is_held(low)):
+            await asyncio.sleep(0.02)
+        monkeypatch.setattr(slurm_runs, "SETTLES_AFTER_S", 1000.0)  # nobody knows yet what became of it
+        room.touch()
+        for launch in (high, low):
+            await engine.start([launch])
+            while engine._starts.is_busy:
+                await asyncio.sleep(0.02)
+
+    play(engine, scenario)
+    assert sorted(re.findall(r"danlu:abcd:(\w+)\.1", tried.read_text())) == ["high", "low"]
+
+
 def test_of_two_servers_in_one_folder_the_second_is_refused(tmp_path: Path) -> None:
     engine = slurm_that_lists(tmp_path)
     second = SlurmEngine(str(tmp_path / "shared"))

@@ -39,6 +39,7 @@ class Full:
     why: Reason
     at: float
     held: dict[str, Launch]
+    tried: str = ""  # the run for which a place is being asked
 
 
 class Starts:
@@ -160,25 +161,29 @@ class Starts:
         if full is None:
             return None
         full.held[launch.run_id] = launch
-        is_due = time.monotonic() - full.at >= FULL_S and self._first_of(full) is launch
-        return None if is_due else full.why
+        is_due = time.monotonic() - full.at >= FULL_S and full.tried not in self._tasks
+        if not is_due or self._first_of(full) is not launch:
+            return full.why
+        full.tried = launch.run_id
+        del full.held[launch.run_id]  # if its answer is lost, only looking tells whether it was taken
+        return None
 
     def _begin_next(self, taken: Launch) -> None:
         """There was a place: there may be another."""
         full = self._full.get(_line_of(taken))
         if full is None:
             return
-        full.held.pop(taken.run_id, None)
-        full.at = 0.0
+        full.at, full.tried = 0.0, ""
         if first := self._first_of(full):
             self.begin(first)
         else:
             del self._full[_line_of(taken)]
 
     def _first_of(self, full: Full) -> Launch | None:
-        records = self._runs.records
+        records, seen = self._runs.records, self._runs.seen
         for run_id in list(full.held):
-            if (record := records.get(run_id)) is None or record.end or record.stop:
+            is_found = run_id in seen and seen[run_id].state is not RunState.UNKNOWN  # a submit before came to be
+            if (record := records.get(run_id)) is None or record.end or record.stop or is_found:
                 del full.held[run_id]
 
         def rank(launch: Launch) -> tuple[int, float]:
