@@ -36,7 +36,6 @@ def main() -> None:
     dist.destroy_process_group()
     if device.type == "cpu":
         # Threads of gloo may still hold tensors, and abort a Python that takes its leave before them. So it takes none.
-        sys.stdout.flush()
         os._exit(0)
 
 
@@ -67,15 +66,15 @@ def train(rank: int, device: torch.device, stop: torch.Tensor, epochs: int, out:
             optimizer.step()
         right = accuracy(net, data, device)
         if rank == 0:
-            print(f"epoch {epoch}/{epochs}  accuracy {right:6.1%}  {time.perf_counter() - began:.2f} s", flush=True)
+            say(f"epoch {epoch}/{epochs}  accuracy {right:6.1%}  {time.perf_counter() - began:.2f} s")
             save(out, {"net": net.state_dict(), "optimizer": optimizer.state_dict(), "epoch": epoch})
         # One may have heard the notice before the others: either all stop after this epoch, or none does.
         asked = stop.clone().to(device)
         dist.all_reduce(asked)
         if asked.item():
-            print(f"rank {rank} was asked to stop: the checkpoint is written, bye", flush=True)
+            say(f"rank {rank} was asked to stop: the checkpoint is written, bye")
             break
-    print(f"rank {rank} is done, and its weights sum up to {checksum(net):.6f}", flush=True)
+    say(f"rank {rank} is done, and its weights sum up to {checksum(net):.6f}")
 
 
 def meet() -> tuple[int, torch.device]:
@@ -88,7 +87,7 @@ def meet() -> tuple[int, torch.device]:
     else:
         dist.init_process_group(backend, store=dist.HashStore(), rank=0, world_size=1)
     node, world = os.environ.get("DANLU_NODE", "this machine"), dist.get_world_size()
-    print(f"rank {rank} of {world} on {node}, with {backend}", flush=True)
+    say(f"rank {rank} of {world} on {node}, with {backend}")
     return rank, torch.device("cuda", local_rank) if is_on_card else torch.device("cpu")
 
 
@@ -110,6 +109,12 @@ def accuracy(net: torch.nn.Module, data: TensorDataset, device: torch.device) ->
 
 def checksum(net: torch.nn.Module) -> float:
     return float(sum(parameter.detach().double().sum() for parameter in net.parameters()))
+
+
+def say(line: str) -> None:
+    """In one write: ranks share a log, and an unbuffered `print` writes a line and its end apart."""
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
 
 
 def save(path: Path, state: dict[str, object]) -> None:
