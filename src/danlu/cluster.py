@@ -109,6 +109,8 @@ def queues_with(described: Sequence[QueueSettings], there: Sequence[Queue]) -> d
                 max_time=max_time,
                 default_time=added.default_time or queue.default_time,
                 is_default=queue.is_default,
+                closed=queue.closed,
+                takes_jobs=queue.takes_jobs,
             )
         if has_default:
             queue = replace(queue, is_default=one is not None and one.default)

@@ -291,6 +291,26 @@ def test_queues_show_what_is_free_and_who_may(tmp_path: Path) -> None:
     on_rig(scenario, tmp_path, nodes=NODES, queues=ALL)
 
 
+def test_queues_that_are_closed_for_now(tmp_path: Path) -> None:
+    async def scenario(rig: Rig) -> None:
+        client = rig.client(LI)
+        (_, down, drained) = (await client.get("/queues")).json()["items"]
+        assert (down["may_use"], down["closed"], down["takes_jobs"]) == (True, "it is DOWN", True)
+        assert (drained["closed"], drained["takes_jobs"]) == ("it is DRAIN", False)
+        refusal = "queue `drained` takes no jobs at present: it is DRAIN"
+        for options in ({"queue": "drained"}, {}):
+            assert problem(await ask(client, **options)) == (409, "closed", refusal, "use `--queue dev`")
+        waits = await accepted(client, queue="down")
+        later = await accepted(client, queue="dev")
+        await rig.state(client, later["id"], "RUNNING")
+        shown = (await client.get(f"/jobs/{waits['id']}")).json()
+        assert (shown["state"], shown["reason"]["code"]) == ("QUEUED", "closed")
+
+    down = replace(DEV, name="down", closed="it is DOWN")
+    drained = Queue("drained", closed="it is DRAIN", takes_jobs=False, is_default=True)
+    on_rig(scenario, tmp_path, nodes=NODES, queues=queues(DEV, down, drained))
+
+
 def test_a_queue_of_unix_groups(tmp_path: Path) -> None:
     async def scenario(rig: Rig) -> None:
         client = rig.client(LI)

@@ -49,12 +49,17 @@ def test_a_queue_says_whom_it_is_for(version: str) -> None:
 
     async def body(rig: BooksRig) -> None:
         await rig.engine.node_facts()
-        gpu, debug = rig.engine.queues()
+        gpu, debug, closed = rig.engine.queues()
         assert (gpu.name, gpu.groups, gpu.users, gpu.besides) == ("gpu", frozenset(), frozenset(), "")
         assert (debug.groups, debug.users, debug.besides) == ({MEMBER}, frozenset(), "in Slurm: accounts vision")
         cluster.ask(*change, "AllowGroups=ALL", "RootOnly=YES")
         await rig.engine._look.look_at_nodes()
-        _, debug = rig.engine.queues()
+        _, debug, _ = rig.engine.queues()
         assert (debug.groups, debug.users) == (frozenset(), {"root"})
+        assert [(one.closed, one.takes_jobs) for one in (gpu, closed)] == [("", True), ("it is DOWN in Slurm", True)]
+        cluster.ask("scontrol", "update", "partitionname=closed", "State=INACTIVE")
+        await rig.engine._look.look_at_nodes()
+        *_, closed = rig.engine.queues()
+        assert (closed.closed, closed.takes_jobs) == ("it is INACTIVE in Slurm", False)
 
     on(cluster, body)

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.e2e.installation import Installation
+from tests.e2e.installation import Installation, eventually
 from tests.e2e.slurm_site import SMALL, Settings, Site, cluster_of, settings_of, site_on
 from tests.e2e.test_commands import (  # noqa: F401
     project,
@@ -61,7 +61,6 @@ def test_nothing_that_is_written_is_read_by_a_shell(here: Installation) -> None:
     here.danlu("stop", "--kill", job_id)
 
 
-USE = "use `--queue gpu` or `--queue debug`"
 SEE = "see what it has: `danlu queues gpu`"
 
 
@@ -71,8 +70,7 @@ SEE = "see what it has: `danlu queues gpu`"
         (("--cpus", "5"), 3, "asks for 5 CPUs, the largest node of queue gpu has 4", SEE),
         (("--mem", "1T"), 3, "asks for 1024 GiB of memory, the largest node of queue gpu has 62.50 GiB", SEE),
         (("--gpus", "1"), 3, "asks for 1 GPU, no node of queue gpu has a GPU", SEE),
-        (("--queue", "closed"), 3, "queue `closed` takes no jobs at present: it is DOWN in Slurm", USE),
-        (("--queue", "nosuch"), 2, "there is no queue `nosuch`", "there is gpu and debug"),
+        (("--queue", "nosuch"), 2, "there is no queue `nosuch`", "there is gpu, debug and closed"),
         (
             ("--queue", "debug", "--time", "31m"),
             3,
@@ -95,3 +93,18 @@ def refusing() -> Iterator[Site]:
     with pytest.MonkeyPatch.context() as monkeypatch, site_on(cluster_of(OLDER, SMALL), monkeypatch) as made:
         made.danlu("up", "--detach")
         yield made
+
+
+def test_in_a_queue_that_is_down_jobs_wait_until_it_opens(here: Site) -> None:
+    job = here.submit("--queue", "closed", "--", "true")
+    why = "queue closed starts no jobs at present: it is DOWN in Slurm"
+    eventually(lambda: here.show(job)["reason"]["text"] == why, "it waits, and knows why")
+    assert (here.state(job), here.cluster.ask("squeue", "--noheader")) == ("QUEUED", "")
+    assert "closed: it is DOWN in Slurm (jobs may wait)" in here.danlu("queues").text
+    assert why in here.danlu("run", "--queue", "closed", "--dry-run", "--", "true", code=None).text
+    change = ("scontrol", "update", "partitionname=closed")
+    here.cluster.ask(*change, "State=UP")
+    try:
+        assert here.ended(job)["state"] == "SUCCEEDED"
+    finally:
+        here.cluster.ask(*change, "State=DOWN")

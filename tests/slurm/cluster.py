@@ -234,7 +234,7 @@ class SlurmCluster:
         return "".join(said)
 
     def _logs(self) -> list[Path]:
-        return sorted((self._folder / "log").iterdir())
+        return sorted((self._folder / "log").glob("*"))  # none once it is closed
 
     def _start_all(self) -> None:
         munge = self._folder / "munge"

@@ -77,12 +77,23 @@ def test_what_the_queue_can_never_hold_says_so() -> None:
     assert [wait.reason for wait in made.waits.values()] == [
         Reason("never_fits", "asks for 4 GPUs, the largest node of queue dev has 2"),
         Reason("never_fits", "asks for 1 GPU, no node of queue old has a GPU"),
-        Reason("no_queue", "queue gone is gone, or takes no jobs at present"),
+        Reason("no_queue", "there is no queue gone, or no longer"),
     ]
     assert all(wait.estimated_at is None for wait in made.waits.values())
 
 
-def test_a_closed_queue_is_not_a_small_one() -> None:
+def test_a_closed_queue_starts_nothing_and_says_why() -> None:
+    shut = Queue("dev", DEV.nodes, closed="it is DOWN")
+    for hands_over in (False, True):
+        parts = (*THREE, waiting("a", gpus=2, queue="dev"), waiting("b", gpus=2, queue="train"))
+        made = plan(snapshot(*parts, queues={"dev": shut, "train": TRAIN}, engine_places=hands_over))
+        assert [start.key for start in made.starts] == ["b"]
+        assert "a" not in made.handed
+        assert made.waits["a"].reason == Reason("closed", "queue dev starts no jobs at present: it is DOWN")
+        assert made.waits["a"].estimated_at is None, "nobody knows when it opens"
+
+
+def test_a_queue_of_closed_nodes_is_not_a_small_one() -> None:
     made = plan(with_queues(node("n1", gpus=4, accepts_jobs=False), node("n2"), waiting("a", gpus=4, queue="dev")))
     assert made.waits["a"].reason.code == "closed"
 

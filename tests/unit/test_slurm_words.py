@@ -157,6 +157,8 @@ def test_trouble_of_the_controller_is_no_refusal(said: str) -> None:
     [
         ("Resources", "no_room", "are free"),
         ("Priority", "behind", "before it"),
+        ("PartitionDown", "closed", "takes jobs but starts none"),
+        ("PartitionInactive", "closed", "switched off"),
         ("PartitionTimeLimit", "time_limit", "--time"),
         ("AssocGrpGRES", "quota", "cards"),
         ("AssocGrpCpuLimit", "quota", "cores"),

@@ -23,7 +23,6 @@ class Inventory:
         self.queues = queues or {}
         self.others: tuple[OtherRun, ...] = ()  # those that did not come through Danlu, and are not over
         self.now: Mapping[str, NodeNow] = {}  # nodes in the engine's own words, where it has some
-        self.closed: Mapping[str, str] = {}  # queues that take nobody for now, each with why
         self.room_for = 1 << 62  # how many more runs the queue of the engine takes
         self._shards_per_gpu = shards_per_gpu
         self.is_known = is_known

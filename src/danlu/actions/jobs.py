@@ -121,7 +121,7 @@ def accept(rules: Rules, actor: Actor, wish: Wish) -> tuple[JobSpec, ArrayAsk | 
         raise TooBig(f"a job runs on one node here, this one asks for {nodes}", hint)
     if not rules.inventory.is_known:
         return _accept_unseen(rules, actor, wish)
-    queue = choose_queue(rules.queues, actor, wish.queue, rules.inventory.closed)
+    queue = choose_queue(rules.queues, actor, wish.queue)
     team = choose_team(actor, wish.team, queue)
     if queue is not None or team:
         wish = replace(wish, queue=queue.name if queue else "", team=team)

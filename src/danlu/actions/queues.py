@@ -4,7 +4,6 @@ import difflib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from types import MappingProxyType
 
 from danlu.actions.unix_groups import groups_of
 from danlu.domain.account import Actor
@@ -26,15 +25,8 @@ class Limit:
     instead: str  # the option that would be accepted
 
 
-def choose_queue(
-    queues: Queues, actor: Actor, name: str, closed: Mapping[str, str] = MappingProxyType({})
-) -> Queue | None:
-    """The queue that was named, or the one for jobs that name none. None: this installation has no queues.
-    `closed` are queues that take nobody for now, each with why."""
-    if name in closed and name not in queues:
-        others = _instead(open_queues(queues, actor))
-        hint = f"use {others}" if others else "try again later"
-        raise Refused(f"queue `{name}` takes no jobs at present: {closed[name]}", hint, code="closed")
+def choose_queue(queues: Queues, actor: Actor, name: str) -> Queue | None:
+    """The queue that was named, or the one for jobs that name none. None: this installation has no queues."""
     if not queues:
         if name:
             raise Invalid(f"there is no queue `{name}`: this installation has none", "leave `--queue` out")
@@ -45,18 +37,29 @@ def choose_queue(
             raise Invalid(f"there is no queue `{name}`", _near(name, queues), code="unknown_queue")
         if why_not := closed_to(queue, actor):
             raise Forbidden(why_not, _instead(open_queues(queues, actor)) or "ask an administrator")
+        _check_takes_jobs(queue, queues, actor)
         return queue
-    usable = open_queues(queues, actor)
+    usable = [queue for queue in queues.values() if not closed_to(queue, actor)]
     if not usable:
         raise Forbidden(f"{actor.name} may use none of the queues here", "`danlu queues` shows who may")
     chosen = next((queue for queue in usable if queue.is_default), usable[0] if len(usable) == 1 else None)
     if chosen is None:
+        usable = open_queues(queues, actor) or usable
         raise Invalid("which queue is it for?", f"name one: {_instead(usable)}", code="queue_needed")
+    _check_takes_jobs(chosen, queues, actor)
     return chosen
 
 
+def _check_takes_jobs(queue: Queue, queues: Queues, actor: Actor) -> None:
+    if not queue.takes_jobs:
+        others = _instead(open_queues(queues, actor))
+        hint = f"use {others}" if others else "try again later"
+        raise Refused(f"queue `{queue.name}` takes no jobs at present: {queue.closed}", hint, code="closed")
+
+
 def open_queues(queues: Queues, actor: Actor) -> list[Queue]:
-    return [queue for queue in queues.values() if not closed_to(queue, actor)]
+    """Those that somebody may use, and that start jobs."""
+    return [queue for queue in queues.values() if not queue.closed and not closed_to(queue, actor)]
 
 
 def closed_to(queue: Queue, actor: Actor) -> str:

@@ -234,6 +234,8 @@ class QueueOut(Answer):
     interactive: bool
     may_use: bool
     why_not: str
+    closed: str
+    takes_jobs: bool
     users: list[str]
     teams: list[str]
     groups: list[str]

@@ -28,6 +28,8 @@ def queue_out(view: QueueView) -> dict[str, Any]:
         "interactive": queue.is_interactive,
         "may_use": not view.why_not,
         "why_not": view.why_not,
+        "closed": queue.closed,
+        "takes_jobs": queue.takes_jobs,
         "users": sorted(queue.users),
         "teams": sorted(queue.teams),
         "groups": sorted(queue.groups),

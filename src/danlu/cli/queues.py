@@ -60,7 +60,7 @@ def render_queues(queues: Sequence[Data], width: int | None) -> str:
                 first,
                 str(len(queue["nodes"])),
                 f"{queue['running']}/{queue['waiting']}",
-                "yes" if queue["may_use"] else "no",
+                "yes" if queue["may_use"] and not queue["closed"] else "no",
                 _rules(queue),
             ]
         )
@@ -80,7 +80,7 @@ def _count(number: int, thing: str) -> str:
 
 def _rules(queue: Data) -> str:
     """The rules in a few words; the first ones matter most, as the end may be cut."""
-    rules = []
+    rules = [_closed(queue)] if queue["closed"] else []
     if whom := _whom(queue):
         rules.append("for " + ", ".join(whom))
     if not queue["interactive"]:
@@ -98,6 +98,11 @@ def _rules(queue: Data) -> str:
     return ", ".join(rules)
 
 
+def _closed(queue: Data) -> str:
+    """`closed: it is DOWN in Slurm (jobs may wait)`."""
+    return f"closed: {queue['closed']} ({'jobs may wait' if queue['takes_jobs'] else 'takes none'})"
+
+
 def _whom(queue: Data) -> list[str]:
     besides = [queue["besides"]] if queue["besides"] else []
     return [*queue["teams"], *queue["users"], *(f"group {name}" for name in queue["groups"]), *besides]
@@ -113,6 +118,7 @@ def render_queue(queue: Data) -> str:
     facts = [
         ("queue", queue["name"] + (" (for jobs that name none)" if queue["default"] else "")),
         ("you", "may use it" if queue["may_use"] else queue["why_not"]),
+        ("closed", _closed(queue).removeprefix("closed: ") if queue["closed"] else ""),
         ("for", ", ".join(_whom(queue)) or "everybody"),
         ("nodes", _folded(queue["nodes"])),
         ("cards", "\n".join(cards) or "none"),

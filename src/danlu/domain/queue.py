@@ -25,3 +25,5 @@ class Queue:
     max_priority: int | None = None
     is_interactive: bool = True  # work that a person sits at is allowed
     is_default: bool = False  # for jobs that name none
+    closed: str = ""  # why it starts nothing for now; empty if it does
+    takes_jobs: bool = True  # new ones may wait in it, also while it is closed

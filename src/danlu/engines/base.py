@@ -187,11 +187,7 @@ class HasQueues(Protocol):
     """Optional: engines that have queues of their own."""
 
     def queues(self) -> Sequence[Queue]:
-        """As of the last look."""
-        ...
-
-    def closed_queues(self) -> Mapping[str, str]:
-        """Those that take nobody for now, each with why."""
+        """As of the last look, also those that are closed for now."""
         ...
 
     def room_for(self) -> int:

@@ -245,9 +245,6 @@ class FakeCluster(FakeEngine):
     def queues(self) -> Sequence[Queue]:
         return [Queue("gpu", nodes=frozenset(node.name for node in self.nodes), is_default=True)]
 
-    def closed_queues(self) -> Mapping[str, str]:
-        return {"night": "it is DOWN"}
-
     def room_for(self) -> int:
         return 1 << 62
 

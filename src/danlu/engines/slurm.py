@@ -122,25 +122,23 @@ class SlurmEngine:
         return self._look.nodes
 
     def queues(self) -> Sequence[Queue]:
-        """The partitions that are up, each with whom it is for: by its Unix groups, or root alone."""
+        """The partitions, each with whom it is for: by its Unix groups, or root alone."""
         return [
             Queue(
                 name=one.name,
-                nodes=frozenset(parse_hostlist(one.nodelist)),
+                nodes=frozenset(nodes),
                 users=frozenset({"root"} if one.is_for_root else ()),
                 groups=_asked_of_people(one.groups),
                 besides=f"in Slurm: {one.besides}" if one.besides else "",
                 max_time=one.max_time,
                 default_time=one.default_time,
                 is_default=one.is_default,
+                closed="" if one.state == "UP" else f"it is {one.state} in Slurm",
+                takes_jobs=one.state in ("UP", "DOWN"),  # as Slurm has it: DOWN, jobs may come and wait
             )
             for one in self._look.partitions
-            if one.state == "UP" and parse_hostlist(one.nodelist)  # one without nodes takes nobody
+            if (nodes := parse_hostlist(one.nodelist))  # one without nodes is none
         ]
-
-    def closed_queues(self) -> Mapping[str, str]:
-        closed = (one for one in self._look.partitions if one.state != "UP" or not parse_hostlist(one.nodelist))
-        return {one.name: f"it is {one.state} in Slurm" if one.state != "UP" else "it has no nodes" for one in closed}
 
     def room_for(self) -> int:
         """A controller that is full makes everybody's `sbatch` wait: a part of what it takes is left to others. What is

@@ -33,8 +33,8 @@ _WAITS: dict[str, tuple[str, str, str]] = {
     "PartitionConfig": ("too_big", "no node of its queue has what it asks for", "ask for less, or another `--queue`"),
     "PartitionNodeLimit": ("too_big", "asks for more nodes than its queue allows", "ask for fewer `--nodes`"),
     "PartitionTimeLimit": ("time_limit", "its time limit is longer than its queue allows", "use a shorter `--time`"),
-    "PartitionDown": ("closed", "its queue is switched off", "try another `--queue`"),
-    "PartitionInactive": ("closed", "its queue takes jobs but starts none at present", "try another `--queue`"),
+    "PartitionDown": ("closed", "its queue takes jobs but starts none at present", "try another `--queue`"),
+    "PartitionInactive": ("closed", "its queue is switched off", "try another `--queue`"),
     "NodeDown": ("closed", "a node that it needs is down", ""),
     "ReqNodeNotAvail": ("closed", "nodes that it needs take no new jobs at present", "`danlu nodes` shows which"),
     "Nodes_required_for_job_are_DOWN": (

@@ -167,7 +167,7 @@ class Schedule:
             inventory = self.outlook.standing.inventory
             queues: Sequence[Queue] = ()
             if isinstance(engine, HasQueues):
-                queues, inventory.closed = engine.queues(), engine.closed_queues()
+                queues = engine.queues()
                 inventory.room_for = engine.room_for()
             words = engine.nodes_now() if isinstance(engine, KnowsNodes) else {}
             inventory.heard(nodes, self._queues_with(queues), others, words)

@@ -82,7 +82,10 @@ class Explainer:
         """Why it could not run even if it were alone, if so."""
         scope = self._fleet.scope(waiting.queue)
         if scope is None:
-            return Reason("no_queue", f"queue {waiting.queue} is gone, or takes no jobs at present")
+            queue = self._fleet.queues.get(waiting.queue)
+            if queue is None:
+                return Reason("no_queue", f"there is no queue {waiting.queue}, or no longer")
+            return Reason("closed", f"queue {queue.name} starts no jobs at present: {queue.closed}")
         if self._fleet.capacity(scope).fits(waiting.ask):
             return None
         return self._capacity(scope).refusal(waiting.ask) or CLOSED

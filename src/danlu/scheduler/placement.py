@@ -21,7 +21,7 @@ class Fleet:
     def __init__(self, snapshot: Snapshot) -> None:
         self.all_nodes = snapshot.nodes
         self.nodes: dict[str, FreeNode] = {}
-        self._queues = snapshot.queues
+        self.queues = snapshot.queues
         self._scopes: dict[str, Scope | None] = {}
         self._capacities: dict[str, Capacity] = {}
         self._regions = Regions(snapshot.queues, [node.name for node in snapshot.nodes if node.accepts_jobs])
@@ -48,15 +48,15 @@ class Fleet:
                 self._shelve_shared(free, index)
 
     def scope(self, queue: str) -> Scope | None:
-        """What an entry of this queue (empty: of none) may use; None if there is no such queue."""
+        """What an entry of this queue (empty: of none) may use; None if there is no such queue, or it is closed."""
         if queue not in self._scopes:
             self._scopes[queue] = self._find_scope(queue)
         return self._scopes[queue]
 
     def _find_scope(self, name: str) -> Scope | None:
-        if name and name not in self._queues:
+        queue = self.queues.get(name)
+        if name and (queue is None or queue.closed):
             return None
-        queue = self._queues[name] if name else None
         return Scope(queue, self._regions.of_queue(queue), models_in(self.models, queue))
 
     def capacity(self, scope: Scope) -> Capacity:
