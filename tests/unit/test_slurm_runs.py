@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -26,17 +27,18 @@ def begun(tmp_path: Path) -> tuple[Runs, Look]:
     return runs, look
 
 
-def write_beginning(tmp_path: Path, *, restart: int) -> None:
-    text = f"token=t\nrestart={restart}\njob=7\nnode=n1\nstarted=1000\n"
+def write_beginning(tmp_path: Path, *, restart: int, started_at: datetime | None = None) -> None:
+    started = round(started_at.timestamp() * 1000) if started_at else ""
+    text = f"token=t\nrestart={restart}\njob=7\nnode=n1\nstarted={started}\n"
     (tmp_path / "runs" / "a.1" / "began").write_text(text)
 
 
-def look_at(runs: Runs, look: Look, *states: str) -> Observation:
+def look_at(runs: Runs, look: Look, *states: str, starts_at: datetime | None = None) -> Observation:
     """What is true of it when Slurm lists it so: as job 7, and as 8 if it was submitted twice."""
     lines = []
     for number, state in enumerate(states, start=7):
         nodes = "n1" if state == "RUNNING" else ""
-        times = (None, None, None)
+        times = (None, starts_at, None)
         rest = (*times, "BeginTime", "danlu:abcd:a.1", "train")
         line = QueueLine(str(number), number, state, 0, "root", "gpu", 1, nodes, 1, 0, "", *rest)
         lines += [line] if state else []
@@ -54,13 +56,30 @@ def test_a_run_that_lost_its_node_while_nobody_looked_waits_for_its_second_attem
     assert (seen.state, seen.attempt) == (RunState.PENDING, 2)
 
 
-def test_a_beginning_that_was_written_late_counts_when_the_node_is_lost_again(tmp_path: Path) -> None:
+def test_a_beginning_that_was_written_late_counts(tmp_path: Path) -> None:
     runs, look = begun(tmp_path)
-    states = ["RUNNING", "PENDING", "RUNNING"]  # the last one is seen before its word has come through the folder
-    assert [look_at(runs, look, state).attempt for state in states][:2] == [1, 2]
+    states = ["RUNNING", "PENDING", "RUNNING", "RUNNING"]  # these are seen before its word has come through the folder
+    assert [look_at(runs, look, state).attempt for state in states] == [1, 2, 2, 2]
     write_beginning(tmp_path, restart=1)
+    assert look_at(runs, look, "RUNNING").attempt == 2
     seen = look_at(runs, look, "PENDING")
     assert (seen.state, seen.attempt) == (RunState.PENDING, 3)
+
+
+def test_a_run_that_waited_again_while_nobody_looked_is_in_its_next_attempt(tmp_path: Path) -> None:
+    runs, look = begun(tmp_path)
+    first, second = datetime(2026, 3, 1, 8, tzinfo=UTC), datetime(2026, 3, 1, 9, tzinfo=UTC)
+    times = [first, first, second, second]
+    assert [look_at(runs, look, "RUNNING", starts_at=at).attempt for at in times] == [1, 1, 2, 2]
+    write_beginning(tmp_path, restart=1)
+    assert [look_at(runs, look, "RUNNING", starts_at=at).attempt for at in (second, second)] == [2, 2]
+
+
+def test_a_node_that_was_switched_on_for_a_run_makes_no_second_attempt(tmp_path: Path) -> None:
+    runs, look = begun(tmp_path)
+    asked_at, came_at = datetime(2026, 3, 1, 8, tzinfo=UTC), datetime(2026, 3, 1, 9, tzinfo=UTC)
+    write_beginning(tmp_path, restart=0, started_at=came_at + timedelta(seconds=1))
+    assert [look_at(runs, look, "RUNNING", starts_at=at).attempt for at in (asked_at, came_at)] == [1, 1]
 
 
 def submitted_twice(tmp_path: Path) -> tuple[Runs, Look]:

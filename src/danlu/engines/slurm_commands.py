@@ -95,7 +95,7 @@ class Commands:
         try:
             while not asked.done():
                 await asyncio.wait({asked}, timeout=PING_AFTER_S)
-                if not asked.done() and not await self.is_up():
+                if (not asked.done() or asked.exception()) and not await self.is_up():
                     raise EngineDown("the controller of Slurm cannot be reached")
         finally:
             asked.cancel()

@@ -26,6 +26,7 @@ class Evidence:
 
     lines: Sequence[QueueLine] = ()
     begun: Begun | None = None
+    begins_again: bool = False  # in a go after that one, which has not written a word
     ended: Ended | None = None
     past: PastJob | None = None  # from accounting, if Slurm lists it no more
     exit_code: int | None = None  # with which Slurm saw it end, if it could not say so itself
@@ -93,13 +94,14 @@ def _alive(line: QueueLine, evidence: Evidence, seats: Mapping[int, tuple[Seat, 
             attempt=begun.restart + 2 if begun else 1,
             notes=evidence.notes,
         )
+    go = begun.restart + (2 if evidence.begins_again else 1) if begun else 1
     names = parse_hostlist(line.nodelist)
     plain = tuple(Seat(name, evidence.cpus, evidence.memory_mib) for name in names)
     return Observation(
         RunState.RUNNING,
         started_at=line.starts_at,
         seats=seats.get(line.number) or plain,
-        attempt=begun.restart + 1 if begun else 1,
+        attempt=go,
         notes=evidence.notes,
     )
 

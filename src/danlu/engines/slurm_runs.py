@@ -33,6 +33,7 @@ class Runs:
         self.seen: dict[str, Observation] = {}
         self.news = 0  # how often something else was seen
         self._begun: dict[str, Begun] = {}
+        self._again: dict[str, int] = {}  # which go of theirs is over, and Slurm begins another
         self._ended: dict[str, Ended] = {}
         self._past: dict[str, PastJob] = {}
         self._exit_codes: dict[str, int] = {}
@@ -103,7 +104,8 @@ class Runs:
         self._unwritten.discard(record.run_id)
         self._see(record.run_id, seen)
         for memory in (
-            self._begun, self._ended, self._past, self._exit_codes, self._odd_since, self._submitted_at, self.held_up,
+            self._begun, self._again, self._ended, self._past, self._exit_codes, self._odd_since, self._submitted_at,
+            self.held_up,
         ):  # fmt: skip
             memory.pop(record.run_id, None)
 
@@ -169,6 +171,7 @@ class Runs:
             self._blind.update(run_id for run_id, record in self.records.items() if record.end is None)
         self._looked_at = now
         active = [record for record in self._restless() if self._is_open(record)]
+        self._notice_new_goes(active)
         await self._read([record for record in active if self._may_have_written(record)])
         unsure = await self._ask_accounting(active) | await self._ask_exit_codes(active)
         changed = await self._judge_all([record for record in active if record.run_id not in unsure])
@@ -194,8 +197,21 @@ class Runs:
         # Who waits has run before if it was seen to; or nobody has looked since this server began.
         return before is None or before.state is RunState.RUNNING
 
-    def _waits(self, run_id: str) -> bool:
-        return self.seen.get(run_id, TAKEN).state is RunState.PENDING
+    def _notice_new_goes(self, records: Sequence[Record]) -> None:
+        """Slurm lists a new go of a run before that has written a word, and what is written tells of the one before."""
+        for run_id, begun in [(one.run_id, begun) for one in records if (begun := self._begun.get(one.run_id))]:
+            before = self.seen.get(run_id)
+            # Slurm also says a later time of the same go, if it had to wait for a node that was switched on for it.
+            began = [at for at in (before.started_at if before else None, begun.started_at) if at]
+            for line in self._look.jobs.ours.get(run_id, ()):
+                is_later = before and before.started_at and line.starts_at and line.starts_at > max(began)
+                if line.number == begun.number and (line.is_waiting or is_later):
+                    self._again[run_id] = begun.restart
+
+    def _begins_again(self, run_id: str) -> bool:
+        """Its new go has not written anything yet."""
+        begun = self._begun.get(run_id)
+        return begun is not None and self._again.get(run_id) == begun.restart
 
     async def _read(self, records: Sequence[Record]) -> list[Record]:
         """Those that have written an end."""
@@ -207,7 +223,7 @@ class Runs:
                 ended = self._folders.ended(record)
                 lines = self._look.jobs.ours.get(record.run_id, ())
                 is_first = record.run_id not in self._begun or not lines or ended is not None
-                is_again = any(line.is_waiting for line in lines) or self._waits(record.run_id)
+                is_again = any(line.is_waiting for line in lines) or self._begins_again(record.run_id)
                 yield record, self._folders.begun(record) if is_first or is_again else None, ended
 
         found = []
@@ -283,6 +299,7 @@ class Runs:
         return Evidence(
             lines=self._lines(record),
             begun=self._begun.get(run_id),
+            begins_again=self._begins_again(run_id),
             ended=self._ended.get(run_id),
             past=self._past.get(run_id),
             exit_code=self._exit_codes.get(run_id),
