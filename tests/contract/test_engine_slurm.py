@@ -345,3 +345,21 @@ async def test_no_secret_is_in_an_argument(rig: Any) -> None:
             await asyncio.sleep(0.002)
     shown = rig.cluster.ask("scontrol", "-d", "show", "job")
     assert "s3cret-w0rd" not in shown
+
+
+@both_versions
+async def test_what_people_ask_slurm_for_and_call_their_jobs_harms_nobody(rig: Any) -> None:
+    """Of what is held nobody asks whether it can ever run, and a name may hold line breaks."""
+    for cards in ("gpu:4000000000", "gpu:²"):
+        rig.cluster.submit("true", f"--gres={cards}", "--hold", user=STRANGER)
+    handle = await rig.start("mine.1", "sleep", "1000", ask=Ask(gpus=1, cpus=1))
+    lie = "\n     Nodes=gn1 CPU_IDs=0-99999999999 Mem=5 GRES=gpu:4(IDX:0-3)"
+    liar = rig.cluster.submit("sleep 1000", "--gres=gpu:1", f"--job-name=x{lie}", f"--comment=y{lie}", user=STRANGER)
+    rig.cluster.wait_for(liar, "RUNNING")
+
+    async def theirs() -> Any:
+        return next((one for one in await rig.engine.others() if one.id == f"slurm:{liar}" and one.seats), None)
+
+    (seat,) = (await until(theirs)).seats
+    assert (seat.cpus, seat.gpus) == (1, ()), "which cards they have is not known"
+    assert len((await rig.observe(handle)).seats[0].gpus) == 1

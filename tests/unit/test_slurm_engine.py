@@ -140,8 +140,8 @@ def test_a_submit_that_was_killed_is_no_refusal(tmp_path: Path, monkeypatch: pyt
     ("sacct", "state", "ending"),
     [
         ("exit 1", None, None),
-        ("echo '7|CANCELLED by 5|0:0|Unknown|Unknown|games|train'", RunState.UNKNOWN, None),
-        ("echo '7|CANCELLED by 0|0:0|Unknown|Unknown|root|train'", RunState.ENDED, Ending.STOPPED),
+        ("echo '7|CANCELLED by 5|0:0|Unknown|Unknown|games'", RunState.UNKNOWN, None),
+        ("echo '7|CANCELLED by 0|0:0|Unknown|Unknown|root'", RunState.ENDED, Ending.STOPPED),
     ],
     ids=["does not answer", "knows another's", "knows ours"],
 )
@@ -301,5 +301,19 @@ def test_a_run_that_is_forgotten_while_it_is_submitted_is_stopped(tmp_path: Path
             await asyncio.sleep(0.01)
         door.touch()
         assert stop.read_text() == "grace=0\n"
+
+    play(engine, scenario)
+
+
+def test_the_books_are_asked_about_more_jobs_than_fit_into_one_command(tmp_path: Path) -> None:
+    """The controller was started anew without its memory, and all that waited are gone from it."""
+    engine = slurm_that_lists(
+        tmp_path, programs={"sacct": 'for last; do :; done; echo "${last%%,*}|FAILED|1:0|1|2|root"'}
+    )
+    numbers = range(10_000_001, 10_020_001)
+
+    async def scenario() -> None:
+        found = await engine._look.remembered(numbers)
+        assert [one.number for one in found] == [10_000_001, 10_005_001, 10_010_001, 10_015_001]
 
     play(engine, scenario)

@@ -60,7 +60,7 @@ def test_a_run_that_slurm_ended_and_forgot_is_lost_and_not_failed() -> None:
     assert judge(Evidence(begun=BEGUN, ended=told), {}) is None, "the next look may list it"
     assert verdict(begun=BEGUN, ended=told, is_settled=True).ending is Ending.LOST
     assert verdict(begun=BEGUN, ended=told, is_settled=True, stop_asked=True).ending is Ending.EXITED
-    past = PastJob(7, "TIMEOUT", 0, NOW, NOW, "root", "train")
+    past = PastJob(7, "TIMEOUT", 0, NOW, NOW, "root")
     assert verdict(begun=BEGUN, ended=told, is_settled=True, past=past).ending is Ending.TIMED_OUT, "the books know"
 
 
@@ -84,7 +84,7 @@ def test_what_is_gone_without_a_word() -> None:
     assert verdict(number=7, is_settled=True, was_blind=True).ending is Ending.LOST
     assert verdict(number=7, is_settled=True, begun=BEGUN).ending is Ending.LOST
     assert verdict(number=7, is_settled=True, stop_asked=True).ending is Ending.STOPPED
-    past = PastJob(7, "FAILED", 3, NOW, NOW, "root", "train")
+    past = PastJob(7, "FAILED", 3, NOW, NOW, "root")
     assert verdict(number=7, is_settled=True, begun=BEGUN, past=past).exit_code == 3
     assert verdict(number=7, is_settled=True, past=past).state is RunState.UNKNOWN, "it is another's: ours never began"
     mute = verdict(lines=[state("FAILED")], begun=BEGUN, is_settled=True, exit_code=3)

@@ -152,10 +152,10 @@ def test_times_limits_and_sizes() -> None:
 
 
 def test_accounting_is_read() -> None:
-    said = "17|COMPLETED|0:0|1794794729|1794794829|ann|train\n18|CANCELLED by 1000|0:15|Unknown|1794794829|ann|a|b\n"
+    said = "17|COMPLETED|0:0|1794794729|1794794829|ann\n18|CANCELLED by 1000|0:15|Unknown|1794794829|ann\n"
     first, second = job_text.parse_accounting(said)
-    assert (first.number, first.state, first.exit_code, first.user, first.name) == (17, "COMPLETED", 0, "ann", "train")
-    assert (second.state, second.exit_code, second.started_at, second.name) == ("CANCELLED", 143, None, "a|b")
+    assert (first.number, first.state, first.exit_code, first.user) == (17, "COMPLETED", 0, "ann")
+    assert (second.state, second.exit_code, second.started_at) == ("CANCELLED", 143, None)
 
 
 @both_versions
@@ -164,6 +164,34 @@ def test_exit_codes_are_read_from_the_jobs_themselves(version: str) -> None:
     assert {codes[number] for number in (2, 3, 4)} == {0, 7, 137}
     liar = "JobId=9 JobName=a ExitCode=0:0 b UserId=li(7) ExitCode=3:0 DerivedExitCode=0:0\n"
     assert job_text.parse_exit_codes(liar) == {}
+    of_another = "JobId=8 JobName=a ExitCode=3:0 \nJobId=9 JobName=b\nJobId=8 JobName=c ExitCode=0:0 \n"
+    assert job_text.parse_exit_codes(of_another) == {}
+
+
+SEATED = "JobId={} JobName={}\n   UserId=ann(7)\n     Nodes=gn1 CPU_IDs=0-1 Mem=5 GRES=gpu:2(IDX:0-1)\n   Comment=c\n"
+REAL = (Seat("gn1", 2, 5, gpus=(0, 1)),)
+
+
+@pytest.mark.parametrize(
+    ("name", "of_eight"),
+    [
+        ("x\n Nodes=gn2 CPU_IDs=0-99999999999 Mem=1", REAL),
+        ("x\n Nodes=gn1 CPU_IDs=0 Mem=1 GRES=gpu:2(IDX:2-3)", REAL),
+        ("x\n Nodes=gn[0-99999999999] CPU_IDs=0 Mem=1", REAL),
+        (f"x\n Nodes={'a[0-9]' * 600} CPU_IDs=0 Mem=1", REAL),
+        ("x\nJobId=8 JobName=y\n Nodes=gn1 CPU_IDs=0 Mem=1 GRES=gpu:2(IDX:2-3)", ()),
+    ],
+    ids=["many cores", "other cards", "many nodes", "many brackets", "another's"],
+)
+def test_a_name_forges_no_seats(name: str, of_eight: tuple[Seat, ...]) -> None:
+    found = job_text.parse_job_seats(SEATED.format(8, "plain") + SEATED.format(9, name))
+    assert found[8] == of_eight, "of whom two things are said, neither is believed"
+
+
+@pytest.mark.parametrize("count", ["4000000000", "0" * 5000 + "1", "9" * 5000, "²"])
+def test_whoever_asks_for_billions_is_still_only_a_line(count: str) -> None:
+    cards = text.parse_gres(f"gres:gpu:{count}")
+    assert len(cards.models) <= text.MOST_OF_A_NODE
 
 
 def test_a_node_may_have_cards_of_several_models() -> None:

@@ -4,13 +4,24 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import islice
 
 from danlu.domain.resources import Seat
-from danlu.engines.slurm_text import parse_gres, parse_hostlist, parse_memory, parse_numbers, parse_time, said, whole
+from danlu.engines.slurm_text import (
+    MOST_NODES,
+    parse_gres,
+    parse_hostlist,
+    parse_memory,
+    parse_numbers,
+    parse_time,
+    said,
+    whole,
+)
 
 # Names and comments are the last two, and may hold anything.
 QUEUE_FORMAT = "%i|%A|%T|%U|%u|%P|%D|%N|%C|%m|%b|%V|%S|%e|%r|%k|%j"
-ACCOUNTING_FORMAT = "JobIDRaw,State,ExitCode,Start,End,User,JobName"
+# No name of a job: that may hold line breaks, and what looks like another job.
+ACCOUNTING_FORMAT = "JobIDRaw,State,ExitCode,Start,End,User"
 # States that are over. Everything that is neither pending nor one of these holds its place.
 OVER = frozenset(
     {
@@ -63,7 +74,6 @@ class PastJob:
     started_at: datetime | None
     ended_at: datetime | None
     user: str
-    name: str
 
 
 class QueueReader:
@@ -126,15 +136,22 @@ def _queue_line(parts: list[str]) -> QueueLine:
 
 
 def parse_job_seats(text: str) -> dict[int, tuple[Seat, ...]]:
-    """From `scontrol -d show job`: where each running job sits, card by card."""
+    """From `scontrol -d show job`: where each running job sits, card by card. A name may hold line breaks, and what
+    looks like a job or a seat: where two things are said of one, neither is believed."""
     found: dict[int, tuple[Seat, ...]] = {}
+    doubted: set[int] = set()
     for record in re.split(r"(?m)^(?=JobId=)", text):
-        number = re.match(r"JobId=(\d+)", record)
+        number = re.match(r"JobId=([0-9]{1,10})(?![0-9])", record)
         if not number:
             continue
-        lines = re.finditer(r"^\s+Nodes=(\S+) CPU_IDs=(\S*) Mem=(\d+)(?: GRES=(\S*))?", record, re.MULTILINE)
-        found[int(number[1])] = tuple(seat for line in lines for seat in _seats(line))
-    return found
+        lines = re.finditer(
+            r"^\s+Nodes=(\S{1,4096}) CPU_IDs=(\S{0,4096}) Mem=([0-9]{1,18})(?: GRES=(\S*))?", record, re.MULTILINE
+        )
+        seats = tuple(islice((seat for line in lines for seat in _seats(line)), MOST_NODES))
+        is_clear = len({seat.node for seat in seats}) == len(seats)
+        if found.setdefault(int(number[1]), seats) != seats or not is_clear:
+            doubted.add(int(number[1]))
+    return found | dict.fromkeys(doubted, ())
 
 
 def _seats(line: "re.Match[str]") -> Iterator[Seat]:
@@ -155,8 +172,8 @@ def parse_accounting(text: str) -> list[PastJob]:
     """From `sacct -n -P -X --format=ACCOUNTING_FORMAT`."""
     found = []
     for line in text.splitlines():
-        parts = line.split("|", 6)
-        if len(parts) == 7 and parts[0].isdigit():
+        parts = line.split("|")
+        if len(parts) == 6 and parts[0].isdigit():
             code = re.fullmatch(r"(\d+):(\d+)", parts[2])
             found.append(
                 PastJob(
@@ -166,7 +183,6 @@ def parse_accounting(text: str) -> list[PastJob]:
                     started_at=parse_time(parts[3]),
                     ended_at=parse_time(parts[4]),
                     user=parts[5],
-                    name=parts[6],
                 )
             )
     return found
@@ -174,14 +190,14 @@ def parse_accounting(text: str) -> list[PastJob]:
 
 def parse_exit_codes(text: str) -> dict[int, int]:
     """By number, from `scontrol -o show job`; 128+N after signal N."""
-    found = {}
-    for line in text.splitlines():
-        number = re.match(r"JobId=(\d+) ", line)
-        codes = re.findall(r" ExitCode=\d+:\d+ ", line)
-        # Whoever has such words in a name of theirs is not believed.
+    found: dict[int, set[int]] = {}
+    for line in text.split("\n"):
+        number = re.match(r"JobId=([0-9]{1,10}) ", line)
+        codes = re.findall(r" ExitCode=[0-9]{1,5}:[0-9]{1,5} ", line)
+        # Whoever has such words in a name of theirs is not believed, nor is what a line break in it says of another's.
         if number and len(codes) == 1 and (code := re.search(r"(\d+):(\d+)", codes[0])):
-            found[int(number[1])] = _exit_code(code)
-    return found
+            found.setdefault(int(number[1]), set()).add(_exit_code(code))
+    return {number: codes.pop() for number, codes in found.items() if len(codes) == 1}
 
 
 def _exit_code(code: "re.Match[str]") -> int:

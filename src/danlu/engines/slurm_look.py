@@ -10,11 +10,12 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from danlu.domain.resources import Seat
-from danlu.engines.slurm_commands import PLAIN, Commands, is_trouble
+from danlu.engines.slurm_commands import PLAIN, Commands, is_trouble, listed_together
 from danlu.engines.slurm_job_text import (
     ACCOUNTING_FORMAT,
     QUEUE_FORMAT,
     PastJob,
+    QueueLine,
     QueueReader,
     parse_accounting,
     parse_exit_codes,
@@ -123,7 +124,8 @@ class Look:
         if new:
             with contextlib.suppress(EngineDown):
                 found = parse_job_seats(await self._shown(new, "-d"))
-                self.seats |= {number: found[number] for number in new if found.get(number)}
+                lines = {line.number: line for line in self.jobs.holding.values()}
+                self.seats |= {number: found[number] for number in new if _are_of(found.get(number, ()), lines[number])}
 
     async def exit_codes(self, numbers: Collection[int]) -> dict[int, int]:
         """Of these jobs, if they are still listed, and maybe of others. Raises EngineDown."""
@@ -145,13 +147,15 @@ class Look:
             return []
         if time.monotonic() < self._books_again_at:
             raise EngineDown("Slurm's books did not answer a moment ago")
-        wanted = ",".join(map(str, sorted(numbers)))
-        words = ("sacct", "-n", "-P", "-X", "-D", "-j", wanted, f"--format={ACCOUNTING_FORMAT}")
+        words = ("sacct", "-n", "-P", "-X", "-D", f"--format={ACCOUNTING_FORMAT}", "-j")
+        found: list[PastJob] = []
         try:
-            return parse_accounting(await self.commands.ask(*words, patience_s=BOOKS_PATIENCE_S))
+            for some in listed_together(numbers):
+                found += parse_accounting(await self.commands.ask(*words, some, patience_s=BOOKS_PATIENCE_S))
         except EngineDown:
             self._books_again_at = time.monotonic() + BOOKS_AGAIN_S
             raise
+        return found
 
     @property
     def cluster(self) -> str:
@@ -186,3 +190,9 @@ class Look:
     def _holds_memory(self) -> bool:
         is_confined = "cgroup" in self.config.get("TaskPlugin", "") and self.config.get("ConstrainRAMSpace") == "yes"
         return is_confined or "OverMemoryKill" in self.config.get("JobAcctGatherParams", "")
+
+
+def _are_of(seats: Collection[Seat], line: QueueLine) -> bool:
+    """Are they where Slurm lists it? One that is being cleared away is listed with the nodes that are left."""
+    nodes, listed = {seat.node for seat in seats}, {*parse_hostlist(line.nodelist)}
+    return bool(nodes) and (nodes == listed or (line.state == "COMPLETING" and nodes >= listed))

@@ -6,7 +6,7 @@ import logging
 from collections import defaultdict
 from collections.abc import Collection
 
-from danlu.engines.slurm_commands import Commands, is_trouble
+from danlu.engines.slurm_commands import Commands, is_trouble, listed_together
 from danlu.engines.slurm_folders import Folders, Record
 from danlu.engines.slurm_runs import Runs
 from danlu.engines.slurm_script import nice_of
@@ -50,14 +50,17 @@ class Order:
                 record.nice = None
             if not await self._is_written(records.values()):
                 continue
-            numbers = ",".join(map(str, records))
-            answer = await self._commands.run(("scontrol", "update", f"JobId={numbers}", f"Nice={nice}"))
-            if is_trouble(answer):
+            answers = [
+                await self._commands.run(("scontrol", "update", f"JobId={numbers}", f"Nice={nice}"))
+                for numbers in listed_together(records)
+            ]
+            if any(map(is_trouble, answers)):
                 continue
+            said = "\n".join(answer.said for answer in answers if answer.said)
             for record in records.values():
                 self._misplaced.discard(record.run_id)
-                if "permission denied" in answer.said:  # else one of them may have begun meanwhile
-                    record.note(f"it has no place before others in the queue: {last_words(answer.said)}")
+                if "permission denied" in said:  # else one of them may have begun meanwhile
+                    record.note(f"it has no place before others in the queue: {last_words(said)}")
                 else:
                     record.nice = nice
                     self.check(record)  # it may have been boosted meanwhile

@@ -14,6 +14,7 @@ from danlu.engines.slurm_text import NodeFacts, parse_gres, parse_hostlist, pars
 from danlu.engines.slurm_words import explain_wait
 
 Seats = tuple[Seat, ...]
+MOST_TASKS = 4_000_001  # of one array
 # The line with which it was submitted may hold anything, and is the last.
 PAST_FORMAT = "JobID,User,Partition,Submit,Start,End,State,NCPUS,NodeList,AllocTRES,SubmitLine"
 
@@ -116,7 +117,7 @@ def _ask(line: QueueLine, per_node: int, seats: Seats) -> Ask:
 def _tasks(job: str) -> list[int]:
     """Those that wait together as `17_[4-9,12%2]`."""
     _, _, listed = job.partition("[")
-    return parse_numbers(listed.rstrip("]").partition("%")[0])
+    return parse_numbers(listed.rstrip("]").partition("%")[0], MOST_TASKS)
 
 
 def parse_past(text: str, mark: str, instance: str, since: datetime) -> list[OtherRun]:

@@ -1,9 +1,10 @@
 """What Slurm prints (22.05 to 24.11) of nodes, queues and books, and the words in it, read into data. Pure."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from itertools import islice
 
 from danlu.domain.resources import SHARDS_PER_GPU, Gpu, Node
 
@@ -12,6 +13,8 @@ _CLOSED = frozenset(
     {"DOWN", "DRAIN", "DRAINED", "DRAINING", "ERROR", "FAIL", "FAILING", "FUTURE", "UNKNOWN", "UNK", "INVAL", "MAINT"}
     | {"NOT_RESPONDING", "POWERING_DOWN", "REBOOT", "REBOOT_ISSUED", "REBOOT_REQUESTED", "INVALID_REG", "BLOCKED"}
 )
+# Anybody may ask for billions of cards, and is listed: nothing is written out further than it can be true.
+MOST_OF_A_NODE, MOST_NODES, MOST_BRACKETS = 1 << 13, 1 << 16, 8
 _NOTHING = frozenset({"", "(null)", "N/A", "None", "none", "Unknown", "NONE"})
 
 
@@ -77,17 +80,17 @@ def parse_gres(text: str) -> Cards:
             continue
         kind, words, where = match[1], [word for word in re.split(r"[:=]", match[2]) if word], match[3]
         # `gpu:3090:2` is a model of digits; `gpu:2` a number of cards.
-        count = words.pop() if words and words[-1].isdigit() else "1"
+        count = int(words.pop()) if words and _is_number(words[-1]) else 1
         type_ = words[0] if words else ""
         model = type_ or model
         if kind == "gpu":
-            gpus += int(count or 1)
-            models += [type_] * int(count or 1)
+            gpus += count
+            models += [type_] * min(count, MOST_OF_A_NODE)
             indices += parse_numbers((where or "").partition("IDX:")[2])
             continue
-        shards += int(count or 1)
-        if where and re.match(r"\d+/", where):
-            taken = [int(slot.partition("/")[0]) for slot in where.split(",")]
+        shards += count
+        if where and re.match(r"[0-9]+/", where):
+            taken = [whole(slot) for slot in where.split(",")]
             shards_of |= {at: number for at, number in enumerate(taken) if number}
             shared += [at for at, number in enumerate(taken) if number]
         else:
@@ -200,19 +203,20 @@ def parse_memory(text: str) -> int:
 
 def parse_hostlist(text: str) -> tuple[str, ...]:
     """`gn[1-3,7],login` -> gn1 gn2 gn3 gn7 login; leading zeros stay, several brackets multiply."""
-    return tuple(name for part in re.split(r",(?![^\[]*\])", said(text)) if part for name in _expand(part))
+    names = (name for part in re.split(r",(?![^\[]*\])", said(text)) if part for name in _expand(part))
+    return tuple(islice(names, MOST_NODES))
 
 
 def _expand(part: str) -> Iterator[str]:
     match = re.match(r"([^\[]*)\[([^\]]*)\](.*)", part)
-    if not match:
+    if not match or part.count("[") > MOST_BRACKETS:
         yield part
         return
     for span in match[2].split(","):
         first, dash, last = span.partition("-")
-        numbers = [first]
-        if dash and first.isdigit() and last.isdigit():
-            numbers = [str(number).zfill(len(first)) for number in range(int(first), int(last) + 1)]
+        numbers: Iterable[str] = [first]
+        if dash and _is_number(first) and _is_number(last):
+            numbers = (str(number).zfill(len(first)) for number in range(int(first), int(last) + 1))
         for number in numbers:
             for rest in _expand(match[3]):
                 yield f"{match[1]}{number}{rest}"
@@ -222,14 +226,20 @@ def _facts(line: str) -> dict[str, str]:
     return dict(re.findall(r"(?:^| )([A-Za-z/:]+)=(\S*)", line))
 
 
-def parse_numbers(text: str) -> list[int]:
+def parse_numbers(text: str, most: int = MOST_OF_A_NODE) -> list[int]:
     """`0-2,5` -> 0 1 2 5."""
     found: list[int] = []
     for span in text.split(","):
         first, dash, last = span.partition("-")
-        if first.isdigit():
-            found += range(int(first), (int(last) if dash and last.isdigit() else int(first)) + 1)
+        if _is_number(first):
+            end = int(last) if dash and _is_number(last) else int(first)
+            found += range(int(first), min(end + 1, int(first) + most - len(found)))
     return found
+
+
+def _is_number(text: str) -> bool:
+    """One that Slurm could mean: `²` is a digit too, and Python reads no number of thousands of digits."""
+    return re.fullmatch(r"[0-9]{1,18}", text) is not None
 
 
 def said(text: str) -> str:
@@ -239,5 +249,5 @@ def said(text: str) -> str:
 
 def whole(text: str) -> int:
     """The digits that it begins with; else 0."""
-    match = re.match(r"\d+", text)
+    match = re.match(r"[0-9]{1,18}", text)
     return int(match[0]) if match else 0
