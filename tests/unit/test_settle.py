@@ -48,6 +48,17 @@ def test_a_run_too_short_to_be_seen_running_has_a_start_time_all_the_same() -> N
     assert job.version == 2
 
 
+@pytest.mark.parametrize("attempt", [1, 2])
+def test_nobody_is_charged_by_a_clock_that_is_wrong_by_years(attempt: int) -> None:
+    """Of a node without a battery, or in a word that its owner wrote."""
+    job = running(state=JobState.STARTING)
+    years = timedelta(days=3650)
+    seen = Observation(RunState.ENDED, NOW - years, NOW + years, Ending.EXITED, 0, attempt=attempt)
+    later = NOW + timedelta(hours=1)
+    found = settle_all([job], {Handle("h"): seen}, now=later, shards_per_gpu=1)
+    assert [(one.started_at, one.ended_at) for one in found.charges] == [(NOW, later)]
+
+
 def test_a_run_that_goes_on_changes_nothing() -> None:
     job = running()
     assert settle(job, Observation(RunState.RUNNING), now=NOW) == (job, None)

@@ -1,12 +1,15 @@
 """The Slurm engine on commands that say what the tests want: what no real cluster can be made to do."""
 
 import asyncio
+import errno
 import os
 import pwd
 import re
+import time
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -202,6 +205,64 @@ def test_a_script_that_may_not_have_heard_is_told_again_and_not_for_ever(
 
     play(engine, scenario)
     assert said.read_text().splitlines() == ["--user=0 --signal=URG --batch 7"] * slurm_stops.RINGS
+
+
+@pytest.mark.parametrize("asked_s_ago", [86_400.0, -86_400.0], ids=["long ago", "by a clock that was set back"])
+def test_a_stop_from_before_is_told_before_anything_is_done_by_force(tmp_path: Path, asked_s_ago: float) -> None:
+    """Whoever asked for it was killed before the script was told."""
+    stop = {"at": time.time() - asked_s_ago, "last_s": 600.0, "text": "grace=600000\n"}
+    write(tmp_path, Record("a.1", uid=0, at=0.0, tokens=["t"], number=7, stop=stop))
+    (tmp_path / "shared/runs/a.1/began").write_text("token=t\nrestart=0\njob=7\nnode=n1\nstarted=1000\n")
+    said = tmp_path / "said"
+    engine = slurm_that_lists(tmp_path, (7, "RUNNING", "danlu:abcd:a.1"), programs={"scancel": f'echo "$@" >> {said}'})
+
+    async def scenario() -> None:
+        await engine.look()
+        await engine._stops.pass_on()
+        await engine._stops.pass_on()
+
+    play(engine, scenario)
+    assert said.read_text().splitlines() == ["--user=0 --signal=URG --batch 7"]
+
+
+def test_a_script_that_does_not_end_its_run_in_time_is_ended_by_force(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(slurm_stops, "OVERDUE", timedelta(0))
+    write(tmp_path, Record("a.1", uid=0, at=0.0, tokens=["t"], number=7))
+    (tmp_path / "shared/runs/a.1/began").write_text("token=t\nrestart=0\njob=7\nnode=n1\nstarted=1000\n")
+    said = tmp_path / "said"
+    engine = slurm_that_lists(tmp_path, (7, "RUNNING", "danlu:abcd:a.1"), programs={"scancel": f'echo "$@" >> {said}'})
+
+    async def scenario() -> None:
+        await engine.look()
+        await engine.stop(engine.handle(RunId("a.1")), grace=timedelta(0))
+        while not said.exists() or "--user=0 7" not in said.read_text().splitlines():
+            await engine._stops.pass_on()
+
+    play(engine, scenario)
+
+
+def test_what_cannot_be_cleared_away_of_one_holds_up_nobody(tmp_path: Path) -> None:
+    """Its owner has mounted something on its folder."""
+    over = {"started_at": None, "ended_at": None, "ending": "lost", "exit_code": None, "reason": None}
+    end: dict[str, Any] = {**over, "notes": [], "attempt": 1}
+    write(tmp_path, *(Record(f"{name}.1", uid=0, at=0.0, tokens=["t"], number=7, end=end) for name in "abc"))
+    engine = slurm_that_lists(tmp_path)
+    take = engine._folders._trash.take
+
+    def take_all_but_one(path: str) -> None:
+        if path.endswith("/b.1"):
+            raise OSError(errno.EBUSY, "Device or resource busy", path)
+        take(path)
+
+    engine._folders._trash.take = take_all_but_one  # type: ignore[method-assign]
+
+    async def scenario() -> None:
+        await engine.forget([engine.handle(RunId(f"{name}.1")) for name in "abc"])
+
+    play(engine, scenario)
+    assert os.listdir(tmp_path / "shared/runs") == ["b.1"]
 
 
 def test_whom_slurms_books_allow_no_more_jobs_goes_on_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

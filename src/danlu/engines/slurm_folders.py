@@ -237,10 +237,14 @@ class Folders:
             os.close(fd)
 
     def forget(self, run_ids: Collection[str]) -> None:
+        """What cannot be moved away stays, and goes when a server starts."""
         for run_id in run_ids:
-            self._trash.take(self.folder(run_id))
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(f"{self.root}/records/{run_id}.json")
+            try:
+                self._trash.take(self.folder(run_id))
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(f"{self.root}/records/{run_id}.json")
+            except OSError as error:
+                log.warning("what is left of the run %s stays for now: %s", run_id, error.strerror)
         self._trash.empty()
 
 

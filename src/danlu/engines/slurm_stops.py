@@ -36,14 +36,16 @@ class Stops:
         self._look = look
         self._runs = runs
         self._on_told = on_told
-        self._asked: set[str] = set()
+        # All by the monotonic clock: one that is set must not end anybody's grace.
+        self._asked: dict[str, float] = {}  # since when their time runs; anew in a new server, which tells them anew
         self._rung: dict[str, list[float]] = {}  # runs whose scripts were told: when, each time
-        self._cancelled: dict[str, float] = {}  # runs that waited: when (monotonic), for looks that began before
+        self._cancelled: dict[str, float] = {}  # runs that waited: when, for looks that began before
         self._passing = asyncio.Lock()
         self._soon: asyncio.Task[None] | None = None
 
     def load(self) -> None:
-        self._asked = {run_id for run_id, record in self._runs.records.items() if record.stop and not record.end}
+        now = time.monotonic()
+        self._asked = {run_id: now for run_id, record in self._runs.records.items() if record.stop and not record.end}
 
     async def close(self) -> None:
         if self._soon:
@@ -58,7 +60,8 @@ class Stops:
             lead = notice.lead if notice else timedelta()
             record.stop = {"at": time.time(), "last_s": (lead + grace).total_seconds(), "text": text}
             self._rung.pop(record.run_id, None)
-        self._asked.add(record.run_id)
+            self._asked.pop(record.run_id, None)
+        self._asked.setdefault(record.run_id, time.monotonic())
         await asyncio.to_thread(self._write, record)
         if self._soon is None or self._soon.done():
             self._soon = asyncio.create_task(self._pass_on_soon())
@@ -78,7 +81,7 @@ class Stops:
                     if how is _WAITING:
                         self._cancelled[run_ids[number]] = time.monotonic()
                     else:
-                        self._rung.setdefault(run_ids[number], []).append(time.time())
+                        self._rung.setdefault(run_ids[number], []).append(time.monotonic())
 
     async def cancel_waiting(self, lines: Sequence[QueueLine]) -> None:
         """Jobs that are nobody's run, and have not begun."""
@@ -100,9 +103,9 @@ class Stops:
         for run_id in list(self._asked):
             record = self._runs.records.get(run_id)
             if record is None or record.end:
-                self._asked.discard(run_id)
-                for memory in (self._rung, self._cancelled):
-                    memory.pop(run_id, None)
+                del self._asked[run_id]
+                self._rung.pop(run_id, None)
+                self._cancelled.pop(run_id, None)
             elif (line := self._runs.line_of(run_id)) is not None and not line.is_over:
                 yield run_id, line
 
@@ -113,8 +116,8 @@ class Stops:
             return None if self._cancelled.get(run_id, 0.0) > self._look.began_at else _WAITING
         stop, rung = self._runs.records[run_id].stop, self._rung.get(run_id, [])
         assert stop is not None
-        now, last = time.time(), max(rung, default=0.0)
-        if now > max(stop["at"] + stop["last_s"], last) + OVERDUE.total_seconds():
+        now, last = time.monotonic(), max(rung, default=float("-inf"))
+        if now > max(self._asked[run_id] + stop["last_s"], last) + OVERDUE.total_seconds():
             return ()
         return _BELL if len(rung) < RINGS and now - last > AGAIN_S else None
 

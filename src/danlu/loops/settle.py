@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from danlu.domain.job import Job, JobState, Reason, describe_exit
 from danlu.domain.ledger import Charge, charge_of
@@ -12,6 +12,7 @@ from danlu.store.base import PastRun
 _RETRIED = frozenset({JobState.FAILED, JobState.LOST})
 # So may end what never began: it was stopped, or forgotten, in the queue of its engine.
 _UNBEGUN = frozenset({Ending.STOPPED, Ending.LOST})
+_SKEW = timedelta(minutes=1)  # so far clocks may be apart
 # The reason of a run that was asked to make room for the owner of what it borrowed.
 GIVING_BACK = "giving_back"
 
@@ -106,7 +107,7 @@ def _running(job: Job, seen: Observation, now: datetime) -> Job:
         return job if is_same else job.changed(notes=seen.notes, seats=seats)
     where = ", ".join(seat.node for seat in seats)
     why = job.reason if job.stop_requested_at else Reason("started", f"running on {where}")
-    found = {"started_at": seen.started_at or now, "notes": seen.notes, "seats": seats}
+    found = {"started_at": _meant(job, seen.started_at or now, now), "notes": seen.notes, "seats": seats}
     if job.state is JobState.RUNNING:
         return job.changed(reason=why, **found)
     return job.moved(JobState.RUNNING, why=why, at=now, **found)
@@ -116,10 +117,16 @@ def _over(job: Job, seen: Observation, now: datetime) -> tuple[Job, PastRun | No
     state, why = _end(job, seen)
     begun = job.started_at
     if seen.ending is not Ending.NOT_STARTED and begun is None:
-        begun = seen.started_at or (None if seen.ending in _UNBEGUN else now)
+        begun = _meant(job, seen.started_at, now) if seen.started_at else None if seen.ending in _UNBEGUN else now
     # Not a new version: it is written together with the end.
     job = replace(job, started_at=begun, notes=seen.notes, seats=seen.seats or job.seats)
-    return _ended(job, state, why, seen.exit_code, seen.ended_at or now)
+    return _ended(job, state, why, seen.exit_code, _meant(job, seen.ended_at or now, now))
+
+
+def _meant(job: Job, at: datetime, now: datetime) -> datetime:
+    """It was told by the clock of a node, which may be wrong by years, or in the words of the run itself: nobody is
+    charged for hours that have not been."""
+    return now if at > now + _SKEW else max(at, job.submitted_at)
 
 
 def _end(job: Job, seen: Observation) -> tuple[JobState, Reason]:
