@@ -19,7 +19,7 @@ from danlu.engines import slurm_runs, slurm_starts, slurm_stops
 from danlu.engines.base import Ending, Launch, Observation, RunState
 from danlu.engines.slurm import SlurmEngine
 from danlu.engines.slurm_folders import Folders, Record
-from danlu.errors import Refused
+from danlu.errors import EngineDown, Refused
 
 NEVER = timedelta(days=1)
 
@@ -103,6 +103,25 @@ def test_a_job_that_borrows_the_name_of_a_run_is_seen_and_counted(tmp_path: Path
         seen = await seen_of(engine, "a.1")
         assert seen
         assert seen.state is RunState.RUNNING
+
+    play(engine, scenario)
+
+
+def test_a_controller_that_was_restarted_may_have_other_settings(tmp_path: Path) -> None:
+    settings, gone = tmp_path / "settings", tmp_path / "gone"
+    settings.write_text("MaxJobCount = 10\n")
+    programs = {"squeue": f"[ ! -e {gone} ]", "scontrol": f'case "$*" in *config*) cat {settings};; esac'}
+    engine = slurm_that_lists(tmp_path, programs=programs)
+
+    async def scenario() -> None:
+        assert engine.room_for() == 8
+        gone.touch()
+        with pytest.raises(EngineDown):
+            await engine.look()
+        settings.write_text("MaxJobCount = 100\n")
+        gone.unlink()
+        await engine.look()
+        assert engine.room_for() == 80
 
     play(engine, scenario)
 

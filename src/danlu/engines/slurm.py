@@ -38,6 +38,7 @@ SOON_S = 0.1  # … when something was just started or stopped; from there slowe
 BEAT_S = 0.25  # between glances at what runs have written down, which cost the controller nothing
 CALM = 20  # looks after which nothing gets slower any more
 NODES_S = 15.0
+SETTINGS_S = 600.0
 OUR_PART = 0.8
 _FOREIGN = Observation(
     RunState.ENDED,
@@ -298,7 +299,8 @@ class SlurmEngine:
         """Ask Slurm now, and not when it is due."""
         async with self._looking:
             try:
-                if not self._look.config:
+                # Whoever restarts it, or has it read its files again, may have changed its settings.
+                if self._down or time.monotonic() - self._look.learned_at > SETTINGS_S:
                     await self._look.learn()
                 await self._look.look(self._runs.owner_of, self._runs.begun_as)
             except EngineDown as error:

@@ -52,6 +52,7 @@ class Look:
     has_new_nodes: bool = False  # the last look was also one at the nodes
     partitions: list[Partition] = field(default_factory=list)
     config: dict[str, str] = field(default_factory=dict)
+    learned_at: float = float("-inf")
     _reader: QueueReader = field(default_factory=QueueReader)
     _holding: frozenset[int] = frozenset()
     _past_until: float = float("-inf")
@@ -61,6 +62,7 @@ class Look:
         """What changes rarely: settings, queues, nodes."""
         self.config = parse_config(await self.commands.ask_or_ping("scontrol", "show", "config"))
         await self.look_at_nodes()
+        self.learned_at = time.monotonic()
 
     async def look_at_nodes(self) -> None:
         nodes, partitions = await asyncio.gather(
