@@ -7,6 +7,7 @@ import pwd
 import re
 import time
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -397,3 +398,19 @@ def test_the_books_are_asked_about_more_jobs_than_fit_into_one_command(tmp_path:
         assert [one.number for one in found] == [10_000_001, 10_005_001, 10_010_001, 10_015_001]
 
     play(engine, scenario)
+
+
+@pytest.mark.parametrize("odd", [{"env": {"A": "\ud800"}}, {"name": "\ud800"}], ids=["variable", "name"])
+def test_what_no_system_takes_is_refused_and_leaves_nothing(tmp_path: Path, odd: dict[str, Any]) -> None:
+    engine = slurm_that_lists(tmp_path, programs={"sbatch": "echo 7", "sacctmgr": ""})
+
+    async def scenario() -> None:
+        launch = replace(launch_of(engine, tmp_path), **odd)
+        await engine.start([launch])
+        while not (seen := await seen_of(engine, "a.1")):
+            await asyncio.sleep(0.01)
+        assert (seen.state, seen.ending) == (RunState.ENDED, Ending.NOT_STARTED)
+        await engine.forget([launch.handle])
+
+    play(engine, scenario)
+    assert not os.listdir(tmp_path / "shared/runs")

@@ -172,7 +172,7 @@ class Folders:
             try:
                 self._fill(building, launch, env, folder, person)
                 os.rename(building, folder)
-            except OSError:
+            except (OSError, UnicodeError):
                 shutil.rmtree(building, ignore_errors=True)
                 raise
         self.write(record)

@@ -87,7 +87,7 @@ class Starts:
     async def _start(self, launch: Launch) -> None:
         try:
             async with self._turns[launch.user], self._slots:
-                if why := self._why_full(launch) or await self._submit(launch):
+                if why := self._why_full(launch) or await self._submit_or_refuse(launch):
                     self._runs.held_up[launch.run_id] = why
         except EngineDown as error:
             log.warning("%s waits to be submitted: %s", launch.run_id, error.text)
@@ -98,6 +98,13 @@ class Starts:
             del self._tasks[launch.run_id]
             self._runs.submitted(self._runs.records[launch.run_id])
             self._on_done()
+
+    async def _submit_or_refuse(self, launch: Launch) -> Reason | None:
+        try:
+            return await self._submit(launch)
+        except UnicodeError as error:  # half a letter in a name or a variable: trying again does not help
+            await self._refused(launch, Reason("not_started", f"it cannot be passed to the system: {error}"))
+            return None
 
     async def _submit(self, launch: Launch) -> Reason | None:
         """Why it is to be tried again later, if it is."""
