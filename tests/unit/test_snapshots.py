@@ -88,3 +88,18 @@ def test_a_half_made_folder_is_begun_again(tmp_path: Path) -> None:
     (tmp_path / "run.making" / "rubbish").touch()
     shelf.lay_out(snapshot_id, str(tmp_path / "run"))
     assert sorted(path.name for path in (tmp_path / "run").iterdir()) == ["a"]
+
+
+def test_a_folder_is_given_away_after_all_that_is_in_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its new owner could put a link to somebody's folder into it, and what is given next would be there."""
+    shelf = SnapshotShelf(str(tmp_path / "shelf"))
+    snapshot_id, _ = shelf.add([file("top"), file("a/b/c"), file("a/d")])
+    shelf.put_blob(hashlib.sha256(b"x").hexdigest(), [b"x"])
+    given: list[str] = []
+    monkeypatch.setattr(os, "chown", lambda path, *_, **__: given.append(path))
+    shelf.lay_out(snapshot_id, str(tmp_path / "run"), owner=(1, 1))
+    assert sorted(os.path.relpath(path, f"{tmp_path}/run.making") for path in given) == sorted(
+        [".", "top", "a", "a/b", "a/b/c", "a/d"]
+    )
+    late = [(one, above) for at, one in enumerate(given) for above in given[:at] if one.startswith(f"{above}/")]
+    assert not late

@@ -104,10 +104,11 @@ class SnapshotShelf:
                 shutil.copyfile(self._blob(file.sha256), path)
                 os.chmod(path, 0o755 if file.mode & 0o100 else 0o644)
         if owner:
-            for folder, _, names in os.walk(making):
-                os.chown(folder, *owner)
+            # The outermost folder last: whoever can enter could put a link in the place of what is still to be given.
+            for folder, _, names in os.walk(making, topdown=False):
                 for name in names:
                     os.chown(os.path.join(folder, name), *owner, follow_symlinks=False)
+                os.chown(folder, *owner)
         os.rename(making, target)
 
     def _files(self, snapshot_id: str) -> list[SnapshotFile]:
