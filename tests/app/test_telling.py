@@ -52,3 +52,29 @@ def test_a_run_that_nobody_wants_any_more_is_not_started(tmp_path: Path, change:
         await store.close()
 
     asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("snapshot", ["", "feed"])
+def test_what_can_never_be_made_ready_fails_and_is_not_tried_for_ever(tmp_path: Path, snapshot: str) -> None:
+    async def scenario() -> None:
+        store = SqlStore(f"sqlite:///{tmp_path}/danlu.db")
+        book = Book(store, await store.open())
+        engine = FakeEngine((node("desk"),))
+
+        async def lay_out(one: Job) -> Launch:
+            raise ValueError("embedded null byte")  # where a link of its snapshot leads
+
+        made = job("a", snapshot=snapshot)
+        await book.insert([made])
+        starting = made.moved(JobState.STARTING, why=WHY, at=NOW, handle=engine.handle(made.run_id))
+        await book.update([starting])
+        teller = Teller(book, engine, lay_out, timedelta(seconds=30))
+        assert await teller.launches([starting]) == []
+        teller.start_snapshots([starting])
+        await asyncio.gather(*teller._tasks)
+        failed = await book.get("a")
+        assert failed
+        assert (failed.state, failed.reason.code) == (JobState.FAILED, "not_prepared")
+        await store.close()
+
+    asyncio.run(scenario())

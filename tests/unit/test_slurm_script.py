@@ -97,6 +97,9 @@ def test_words_of_runs_are_read_with_suspicion() -> None:
         assert parse_begun(f"token=t\nrestart={count}\njob=5\n") is None
         assert parse_begun(f"token=t\nrestart=0\njob={count}\n") is None
         assert parse_ended(f"token=t\nrestart={count}\nending=exited\n") is None
+    lie = parse_begun("token=t\nrestart=999999999\njob=5\n")
+    assert lie
+    assert lie.restart == 10_000
     ended = parse_ended("token=t\nrestart=1\nending=exited\ncode=3\nstarted=1794794729123\nended=1794794730123\n")
     assert ended is not None
     assert (ended.ending, ended.exit_code, ended.restart) == (Ending.EXITED, 3, 1)

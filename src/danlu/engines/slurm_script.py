@@ -28,6 +28,7 @@ ALREADY_BEGUN = 98
 NO_FOLDER = 97
 BELL = "URG"  # to the script alone: "read `stop`"; one that comes before bash listens does no harm
 NICE_PER_STEP = 10_000  # where Slurm keeps the order of arrival: so many jobs further back
+MOST_RESTARTS = 10_000
 _LONGEST_NAME = 100
 # Slurm says which cards are the run's; what it says of itself is not overruled either.
 _SLURMS_OWN = re.compile(r"SLURM|SBATCH_|SRUN_|SALLOC_|PMI_|PMIX_")
@@ -191,7 +192,7 @@ def render_stop(grace: timedelta, notice: Notice | None) -> str:
 
 def parse_begun(text: str) -> Begun | None:
     facts = _facts(text)
-    restart, job = _count(facts.get("restart", "")), _count(facts.get("job", ""))
+    restart, job = _restarts(facts), _count(facts.get("job", ""))
     if "token" not in facts or restart is None or job is None:
         return None
     return Begun(facts["token"], restart, job, facts.get("node", ""), _moment(facts.get("started", "")))
@@ -199,7 +200,7 @@ def parse_begun(text: str) -> Begun | None:
 
 def parse_ended(text: str) -> Ended | None:
     facts = _facts(text)
-    restart = _count(facts.get("restart", ""))
+    restart = _restarts(facts)
     if facts.get("ending") not in {ending.value for ending in Ending} or restart is None:
         return None
     code = facts.get("code", "")
@@ -218,6 +219,12 @@ def parse_ended(text: str) -> Ended | None:
 
 def _facts(text: str) -> dict[str, str]:
     return {name: value for name, equals, value in (line.partition("=") for line in text.split("\n")) if equals}
+
+
+def _restarts(facts: Mapping[str, str]) -> int | None:
+    """Whoever claims a billion would have as many runs looked for when the job is removed."""
+    count = _count(facts.get("restart", ""))
+    return None if count is None else min(count, MOST_RESTARTS)
 
 
 def _count(text: str) -> int | None:

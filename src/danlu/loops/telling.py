@@ -77,7 +77,7 @@ class Teller:
             return await self._prepare(job)
         except Unreachable:
             raise
-        except (DanluError, OSError, KeyError) as error:
+        except (DanluError, OSError, KeyError, ValueError) as error:  # the last: names that no system takes
             text = error.text if isinstance(error, DanluError) else str(error)
             await self._give_up(job, Reason("not_prepared", f"it could not be made ready: {text}"))
             return None
