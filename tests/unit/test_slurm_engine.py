@@ -414,3 +414,27 @@ def test_what_no_system_takes_is_refused_and_leaves_nothing(tmp_path: Path, odd:
 
     play(engine, scenario)
     assert not os.listdir(tmp_path / "shared/runs")
+
+
+def test_that_a_run_may_be_submitted_is_on_the_disk_before_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else, after a power failure, a run that goes on in Slurm is unknown here, and is begun again."""
+    asked = tmp_path / "asked"
+    engine = slurm_that_lists(tmp_path, programs={"sbatch": f"touch {asked}; echo 7", "sacctmgr": ""})
+    synced: list[tuple[str, bool]] = []
+    sync = os.fsync
+
+    def note(fd: int) -> None:
+        synced.append((os.path.basename(os.readlink(f"/proc/self/fd/{fd}"))[:8], asked.exists()))
+        sync(fd)
+
+    monkeypatch.setattr(os, "fsync", note)
+
+    async def scenario() -> None:
+        await engine.start([launch_of(engine, tmp_path)])
+        while not asked.exists():
+            await asyncio.sleep(0.01)
+
+    play(engine, scenario)
+    assert synced == [("a.1.json", False), ("records", False)]

@@ -150,8 +150,9 @@ class Folders:
         except OSError:
             return None
 
-    def write(self, record: Record) -> None:
-        _write(f"{self.root}/records/{record.run_id}.json", json.dumps(asdict(record)))
+    def write(self, record: Record, *, lasts: bool = False) -> None:
+        """`lasts`: also if the power fails the moment after."""
+        _write(f"{self.root}/records/{record.run_id}.json", json.dumps(asdict(record)), lasts=lasts)
 
     def write_all(self, records: Collection[Record]) -> None:
         for record in records:
@@ -175,7 +176,7 @@ class Folders:
             except (OSError, UnicodeError):
                 shutil.rmtree(building, ignore_errors=True)
                 raise
-        self.write(record)
+        self.write(record, lasts=True)  # Slurm may run on without us: a run that nobody remembers would be begun again
         if record.stop:
             self.write_stop(record)
 
@@ -253,16 +254,29 @@ def check_run_id(run_id: str) -> None:
         raise Invalid(f"a run cannot be called `{run_id}`")
 
 
-def _write(path: str, text: str) -> None:
+def _write(path: str, text: str, *, lasts: bool = False) -> None:
     building = f"{path}.{secrets.token_hex(4)}"
     try:
         with open(building, "w", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
             file.write(text)
+            if lasts:
+                file.flush()
+                os.fsync(file.fileno())
         os.replace(building, path)
+        if lasts:
+            _sync_folder(os.path.dirname(path))
     except OSError:
         with contextlib.suppress(OSError):
             os.unlink(building)  # a full disk would be filled with empty ones
         raise
+
+
+def _sync_folder(path: str) -> None:
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
 
 
 def _create(path: str, text: str, person: Person) -> None:
