@@ -438,3 +438,25 @@ def test_that_a_run_may_be_submitted_is_on_the_disk_before_it_is(
 
     play(engine, scenario)
     assert synced == [("a.1.json", False), ("records", False)]
+
+
+def test_nothing_is_kept_of_those_that_are_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One waited for a place in Slurm's books, and was stopped; one ended while nobody looked."""
+    monkeypatch.setattr(slurm_runs, "SETTLES_AFTER_S", 0.0)
+    write(tmp_path, Record("b.1", uid=0, at=0.0, tokens=["t"], number=7))
+    engine = slurm_that_lists(
+        tmp_path,
+        programs={"sbatch": 'echo "sbatch: error: AssocMaxSubmitJobLimit" >&2; exit 1', "sacctmgr": "", "sacct": ""},
+    )
+
+    async def scenario() -> None:
+        launch = launch_of(engine, tmp_path)
+        await engine.start([launch])
+        while not (await seen_of(engine, "a.1") and await seen_of(engine, "b.1")):
+            await asyncio.sleep(0.01)
+        await engine.forget([launch.handle, engine.handle(RunId("b.1"))])
+        await engine.look()
+        kept = {**vars(engine._runs), "full": engine._starts._full}
+        assert not [name for name, one in kept.items() if isinstance(one, dict | set) and one]
+
+    play(engine, scenario)

@@ -204,6 +204,7 @@ class SlurmEngine:
     async def forget(self, handles: Collection[Handle]) -> None:
         self._check_up()
         gone = [_run_id(handle) for handle in handles if self._is_ours(handle)]
+        self._starts.let_go(gone)
         await self._runs.forget([run_id for run_id in gone if run_id not in self._starts.on_the_way])
         for run_id in [run_id for run_id in gone if run_id in self._starts.on_the_way]:
             await self._stops.ask(self._runs.records[run_id], timedelta(0), None)  # nobody wants it any more

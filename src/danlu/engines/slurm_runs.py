@@ -101,13 +101,8 @@ class Runs:
         except OSError:
             record.end = None  # it is found again, and told when there is room for it
             raise
-        self._unwritten.discard(record.run_id)
         self._see(record.run_id, seen)
-        for memory in (
-            self._begun, self._again, self._ended, self._past, self._exit_codes, self._odd_since, self._submitted_at,
-            self.held_up,
-        ):  # fmt: skip
-            memory.pop(record.run_id, None)
+        self._think_no_more_of(record.run_id)
 
     async def forget(self, run_ids: Collection[str]) -> None:
         """Also those of which Slurm knows nothing: one that turns up there after all is a stray."""
@@ -121,8 +116,17 @@ class Runs:
             if (number := self.records.pop(run_id).number) is not None:
                 self._look.jobs.bury(run_id, number, time.monotonic())
             self._see(run_id, None)
-            self.held_up.pop(run_id, None)
+            self._think_no_more_of(run_id)
         await asyncio.to_thread(self._folders.forget, over)
+
+    def _think_no_more_of(self, run_id: str) -> None:
+        for memory in (
+            self._begun, self._again, self._ended, self._past, self._exit_codes, self._odd_since, self._submitted_at,
+            self.held_up,
+        ):  # fmt: skip
+            memory.pop(run_id, None)
+        self._blind.discard(run_id)
+        self._unwritten.discard(run_id)
 
     def _see(self, run_id: str, seen: Observation | None) -> None:
         self.news += 1

@@ -79,6 +79,14 @@ class Starts:
             self._runs.submitting(self._runs.records.get(launch.run_id) or _record(launch))
             self._tasks[launch.run_id] = asyncio.create_task(self._start(launch))
 
+    def let_go(self, run_ids: Collection[str]) -> None:
+        """They wait for a place no longer."""
+        for line, full in list(self._full.items()):
+            for run_id in full.held.keys() & set(run_ids):
+                del full.held[run_id]
+            if not full.held and full.tried not in self._tasks:
+                del self._full[line]
+
     async def close(self) -> None:
         """A submit that is under way is let finish: its answer would be lost otherwise."""
         if self._tasks:
