@@ -1,5 +1,6 @@
 """Commands that belong to somebody who may mean harm: they end, and little of what they say is kept."""
 
+import asyncio
 import hashlib
 import os
 import subprocess
@@ -10,6 +11,7 @@ import pytest
 
 from danlu.engines.slurm_child import MOST_BYTES, run_child
 from danlu.engines.slurm_commands import USUAL_PATH, Commands, Person, become
+from danlu.engines.slurm_shell import CHUNK, open_stream
 from danlu.engines.slurm_trash import Trash, remove
 
 ENV = {"PATH": "/usr/bin:/bin"}
@@ -115,3 +117,22 @@ def test_trash_is_emptied_behind_everybodys_back(tmp_path: Path) -> None:
         assert time.monotonic() < limit
         trash.empty()
         time.sleep(0.01)
+
+
+def test_a_word_that_has_no_end_is_not_kept_either() -> None:
+    """Somebody inside a run speaks under the name that only its srun should have."""
+    endless = f"printf '%s: ' \"$0\" >&2; head -c {4 * CHUNK} /dev/zero | tr '\\0' x >&2; sleep {LONG_S:.0f}"
+
+    async def scenario() -> None:
+        stream = open_stream(["/bin/sh", "-c", endless], ENV, Person.named(""), tty=False, rows=0, columns=0)
+        try:
+            heard = 0
+            async with asyncio.timeout(LONG_S / 4):
+                while heard < 2 * CHUNK:
+                    said = await stream.read()
+                    assert said
+                    heard += len(said[1])
+        finally:
+            await stream.close()
+
+    asyncio.run(scenario())

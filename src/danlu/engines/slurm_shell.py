@@ -123,7 +123,10 @@ class Step:
         if name == "stderr":
             data = self._held + data
             found = [*self._own_words.finditer(data)]
-            cut = found[-1].start() if found and not found[-1][2] and not is_last else len(data)
+            cut = len(data)
+            # Whoever has learnt its name could go on and on with a word of its, and fill our memory.
+            if found and not found[-1][2] and not is_last and cut - found[-1].start() < CHUNK:
+                cut = found[-1].start()
             data, self._held = self._own_words.sub(self._worded, data[:cut]), data[cut:]
         if data:
             self._said.put_nowait((name, data))
