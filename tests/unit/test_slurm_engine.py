@@ -460,3 +460,32 @@ def test_nothing_is_kept_of_those_that_are_forgotten(tmp_path: Path, monkeypatch
         assert not [name for name, one in kept.items() if isinstance(one, dict | set) and one]
 
     play(engine, scenario)
+
+
+@pytest.mark.parametrize("trouble", [errno.EMFILE, errno.ENOENT, errno.ESHUTDOWN])
+def test_trouble_of_the_server_or_its_folder_fails_no_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, trouble: int
+) -> None:
+    monkeypatch.setattr(slurm_runs, "SETTLES_AFTER_S", 0.0)
+    engine = slurm_that_lists(tmp_path, programs={"sbatch": "echo 7", "sacctmgr": "", "sacct": ""})
+    fill = Folders._fill
+
+    def fail(*_: Any) -> None:
+        raise OSError(trouble, os.strerror(trouble))
+
+    async def scenario() -> None:
+        launch = launch_of(engine, tmp_path)
+        monkeypatch.setattr(Folders, "_fill", fail)
+        await engine.start([launch])
+        while not (seen := await seen_of(engine, "a.1")):
+            await asyncio.sleep(0.01)
+        assert seen.state is RunState.UNKNOWN
+        assert seen.reason
+        assert os.strerror(trouble) in seen.reason.text
+        monkeypatch.setattr(Folders, "_fill", fill)
+        await engine.start([launch])
+        while engine._starts.is_busy:
+            await asyncio.sleep(0.01)
+        assert engine._runs.records["a.1"].number == 7
+
+    play(engine, scenario)

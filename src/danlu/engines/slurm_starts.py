@@ -26,8 +26,12 @@ from danlu.errors import EngineDown
 log = logging.getLogger(__name__)
 
 SUBMITS_AT_ONCE = 4
-# Trouble of the shared folder, and not of this person (as a full quota is): the run waits.
-_PASSES = frozenset({errno.ENOSPC, errno.EIO, errno.ESTALE, errno.EROFS, errno.ETIMEDOUT, errno.ENOTCONN})
+# Trouble of the shared folder or of this server, and not of this person (as a full quota is): the run waits.
+_PASSES = frozenset(
+    {errno.ENOSPC, errno.EIO, errno.ESTALE, errno.EROFS, errno.ETIMEDOUT, errno.ENOTCONN, errno.ESHUTDOWN}
+    | {errno.ENOENT, errno.EHOSTDOWN, errno.EHOSTUNREACH, errno.ECONNREFUSED, errno.EBUSY, errno.ENOLCK}  # unmounted
+    | {errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN, errno.EINTR}
+)
 OF_ONE_PERSON = 2  # their `sbatch` is theirs: who makes it hang holds up themselves
 FULL_S = 4.0  # between two tries for somebody who has as many jobs as Slurm's books allow
 
