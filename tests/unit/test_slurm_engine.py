@@ -5,8 +5,10 @@ import errno
 import os
 import pwd
 import re
+import threading
 import time
 from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -487,5 +489,29 @@ def test_trouble_of_the_server_or_its_folder_fails_no_run(
         while engine._starts.is_busy:
             await asyncio.sleep(0.01)
         assert engine._runs.records["a.1"].number == 7
+
+    play(engine, scenario)
+
+
+def test_a_shared_folder_that_hangs_holds_up_nobody_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    goes_on, prepare = threading.Event(), Folders.prepare
+
+    def hang(*given: Any) -> None:
+        goes_on.wait()
+        prepare(*given)
+
+    monkeypatch.setattr(Folders, "prepare", hang)
+    engine = slurm_that_lists(tmp_path, programs={"sbatch": "echo 7", "sacctmgr": ""})
+
+    async def scenario() -> None:
+        asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(slurm_starts.OF_ONE_PERSON))
+        await engine.start([launch_of(engine, tmp_path, run_id=f"{name}.1") for name in "abc"])
+        try:
+            async with asyncio.timeout(5):
+                for _ in range(10):
+                    await asyncio.sleep(0.01)
+                    await asyncio.to_thread(time.sleep, 0)
+        finally:
+            goes_on.set()
 
     play(engine, scenario)

@@ -89,7 +89,7 @@ class SlurmEngine:
 
     async def open(self, on_change: Callable[[], None]) -> None:
         self._on_change = on_change
-        self._runs.load(await asyncio.to_thread(self._folders.open))
+        self._runs.load(await self._folders.apart(self._folders.open))
         self._order.load()
         self._stops.load()
         self._away_since = self._folders.last_beat()
@@ -308,18 +308,18 @@ class SlurmEngine:
                 if self._down != error.text:
                     self._down_since = self._down_since if self._down else datetime.now(UTC)
                     self._down = error.text
-                    await asyncio.to_thread(self._folders.write_down_since, self._down_since)
+                    await self._folders.apart(self._folders.write_down_since, self._down_since)
                     log.warning("%s", error.text)
                     self._on_change()
                 raise
             was_down, self._down = bool(self._down), ""
             is_news = await self._catch_up() or self._look.has_new_nodes or self._look.others_told.is_news
             if was_down:
-                await asyncio.to_thread(self._folders.write_down_since, None)
+                await self._folders.apart(self._folders.write_down_since, None)
             if await self._runs.settle() or was_down:
                 self._calm = 0
                 is_news = True
-            await asyncio.to_thread(self._folders.beat)
+            await self._folders.apart(self._folders.beat)
             if is_news:
                 self._on_change()
             await self._cancel_extras()

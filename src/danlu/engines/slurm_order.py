@@ -1,7 +1,6 @@
 """The places of runs in Slurm's queue: what stands before others is put there by whoever administers Slurm, and only
 once its job was seen: what a person's own `sbatch` says is its number may be another's."""
 
-import asyncio
 import logging
 from collections import defaultdict
 from collections.abc import Collection
@@ -69,7 +68,7 @@ class Order:
     async def _is_written(self, records: Collection[Record]) -> bool:
         """Before Slurm is told: whoever is killed then tells it again."""
         try:
-            await asyncio.to_thread(self._folders.write_all, records)
+            await self._folders.apart(self._folders.write_all, records)
         except OSError as error:
             log.warning("the places of runs in Slurm's queue cannot be written down: %s", error.strerror)
             return False

@@ -1,6 +1,5 @@
 """The runs we know: what was written down of them, what Slurm lists of them, what is true of them."""
 
-import asyncio
 import logging
 import pwd
 import time
@@ -97,7 +96,7 @@ class Runs:
         self._submitting.discard(record.run_id)
         record.end = _written(seen)
         try:
-            await asyncio.to_thread(self._folders.write, record)
+            await self._folders.apart(self._folders.write, record)
         except OSError:
             record.end = None  # it is found again, and told when there is room for it
             raise
@@ -117,7 +116,7 @@ class Runs:
                 self._look.jobs.bury(run_id, number, time.monotonic())
             self._see(run_id, None)
             self._think_no_more_of(run_id)
-        await asyncio.to_thread(self._folders.forget, over)
+        await self._folders.apart(self._folders.forget, over)
 
     def _think_no_more_of(self, run_id: str) -> None:
         for memory in (
@@ -153,7 +152,7 @@ class Runs:
             kept = evidence.begun or choose(evidence)
             record.number = kept.number if kept else None
             record.dropped = sorted({*record.dropped, *(line.number for line in copies)})
-            await asyncio.to_thread(self._folders.write, record)
+            await self._folders.apart(self._folders.write, record)
             dropped += copies
         return dropped
 
@@ -231,7 +230,7 @@ class Runs:
                 yield record, self._folders.begun(record) if is_first or is_again else None, ended
 
         found = []
-        for record, begun, ended in await asyncio.to_thread(lambda: list(read())):
+        for record, begun, ended in await self._folders.apart(lambda: list(read())):
             if begun and begun.token in record.tokens:
                 if self.begun_as(record.run_id) != begun.number:
                     self._look.jobs.touch(record.run_id)

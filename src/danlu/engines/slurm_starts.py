@@ -141,7 +141,7 @@ class Starts:
         if launch.ask.memory_mib and not self._look.habits().holds_memory:
             record.note("memory limit not enforced: this Slurm does not confine jobs (`danlu doctor` says how to)")
         try:
-            await asyncio.to_thread(self._folders.prepare, launch, record, person)
+            await self._folders.apart(self._folders.prepare, launch, record, person)
         except OSError as error:
             if error.errno in _PASSES:
                 raise EngineDown(f"the shared folder cannot be used: {error.strerror}") from None
@@ -171,7 +171,7 @@ class Starts:
         self._order.check(record)
         self._runs.taken(record)
         self._begin_next(launch)
-        await asyncio.to_thread(self._folders.write, record)
+        await self._folders.apart(self._folders.write, record)
         return None
 
     def _why_full(self, launch: Launch) -> Reason | None:
