@@ -65,7 +65,7 @@ def test_why_one_waits_and_what_would_start_really_does(cards: Site) -> None:
     text = site.danlu("why", waits).text
     assert "waits: not enough cards, cores or memory are free" in text
     assert holder["id"] in text
-    (queue, debug) = site.danlu("queues", "--json").json()["items"]
+    (queue, debug, _) = site.danlu("queues", "--json").json()["items"]
     assert (queue["name"], queue["default"], queue["nodes"], queue["waiting"]) == ("gpu", True, ["gn1"], 1)
     assert (queue["cards"][0]["model"], queue["cards"][0]["total"]) == ("rtx3090", 2)
     assert (debug["name"], debug["max_time_s"]) == ("debug", 1800)
