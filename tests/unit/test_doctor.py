@@ -173,6 +173,29 @@ def test_munge_that_is_down_is_the_cause(version: str) -> None:
     assert re.search(r"here: Failed to connect to .*: Connection refused", found.found)
 
 
+def test_a_controller_that_does_not_believe_who_asks() -> None:
+    """Munge works here, and has another key; an old controller says no more than to another release."""
+    down = Said(1, "Slurmctld(primary) at ctl is DOWN\n")
+    said = Said(1, err="slurm_load_ctl_conf error: Protocol authentication error\n")
+    found = told(judge_controller(a_cluster(ping=down, config=said)))["controller.refuses"]
+    assert (found.level, "another key, or clocks" in found.found) == (Level.PROBLEM, True)
+    said = Said(1, err="slurm_load_ctl_conf error: Zero Bytes were transmitted or received\n")
+    found = told(judge_controller(a_cluster(ping=down, config=said)))["controller.version"]
+    assert "or does not believe who asks" in found.found
+    assert "sha256sum /etc/munge/munge.key; date -u" in found.lines
+
+
+def test_a_slurm_conf_that_does_not_serve() -> None:
+    named = a_cluster(conf=None, conf_path="/no/slurm.conf", conf_named_by="SLURM_CONF", ping=None)
+    assert "and SLURM_CONF names it" in told(judge_controller(named))["controller.conf"].found
+    fatal = "scontrol: fatal: Unable to process configuration file\n"
+    closed = a_cluster(conf=None, user=LI, ping=Said(1, err=fatal), config=None, munge=Said(1, err="munge: no socket"))
+    assert told(judge_controller(closed))["controller.conf"].found == "li may not read /etc/slurm/slurm.conf"
+    assert levels(judge_auth(closed, {})) == {}
+    odd = Said(1, err=f"scontrol: error: Parsing error at unrecognized key: SelctType\n{fatal}")
+    assert "SelctType" in told(judge_controller(a_cluster(ping=odd, config=None)))["controller.conf"].found
+
+
 def test_who_is_who() -> None:
     assert levels(judge_auth(a_cluster(munge_key_mode=0o644), settings()))["auth.key"] == "problem"
     assert levels(judge_auth(a_cluster(munge_key_mode=0o400), settings())) == {"auth.munge": "ok"}
@@ -202,6 +225,8 @@ def test_nodes_that_take_no_jobs(version: str) -> None:
     assert found["nodes.drained"].lines == ("scontrol update NodeName=gn3 State=RESUME",)
     assert "gn4" in found["nodes.silent"].found
     assert "systemctl status slurmd" in found["nodes.silent"].lines
+    heard = nodes(version, ("DOWN+NOT_RESPONDING", "DOWN"))
+    assert "if slurmd runs there again" in told(judge_nodes(heard))["nodes.down"].do
     closed = [node for node in nodes(version) if not node.facts.node.accepts_jobs]
     assert levels(judge_nodes(closed))["nodes.closed"] == "problem"
     assert levels(judge_nodes([])) == {"nodes.none": "problem"}
@@ -219,6 +244,19 @@ def test_a_machine_with_less_than_its_line_says() -> None:
 def test_cards_that_are_as_they_should_be(version: str) -> None:
     found = told(judge_cards(settings(version=version), nodes(version), Wishes()))
     assert {code: one.found for code, one in found.items()} == {"cards.found": "16 × rtx3090, on 4 nodes"}
+
+
+def test_a_gres_conf_with_other_cards_than_slurm_conf() -> None:
+    def judged(gres_conf: str) -> dict[str, Finding]:
+        return told(judge_cards(settings(), nodes(), Wishes(), gres_conf))
+
+    same = "NodeName=gn[1-4] Name=gpu Type=rtx3090 File=/dev/nvidia[0-3]\n"
+    assert "cards.devices" not in judged(same)
+    assert "cards.devices" not in judged("AutoDetect=nvml\n")
+    fewer = "NodeName=gn2 Name=gpu Type=rtx3090 File=/dev/nvidia[0-1]\n"
+    assert judged(fewer)["cards.devices"].found == "gres.conf here names 2 cards of gn2, slurm.conf 4"
+    more = judged(same.replace("0-3", "0-7"))["cards.devices"].found
+    assert more == "gres.conf here names 8 cards of gn1, slurm.conf 4; it differs on gn1, gn2, gn3, gn4"
 
 
 @pytest.mark.parametrize(("gres", "config", "code", "level"), [
@@ -302,7 +340,12 @@ def test_queues(version: str) -> None:
     found = told(judge_queues(partitions(version), Wishes(has_default_time=True)))
     assert found["queues.up"].found == "gpu, debug; gpu is the default"
     assert found["queues.state"].found == "closed: DOWN"
+    assert found["queues.state"].costs == "jobs for it wait, and start none"
     assert set(found) == {"queues.up", "queues.state"}
+    drained = [{**one, "State": "DRAIN"} if one["Default"] == "YES" else one for one in partitions(version)]
+    state = next(one for one in judge_queues(drained, Wishes()) if one.found == "gpu: DRAIN")
+    assert state.level is Level.WARNING
+    assert state.costs == "Danlu refuses jobs for it; gpu is where jobs go that name no `--queue`"
 
 
 @pytest.mark.parametrize(("change", "wishes", "code", "level"), [
@@ -456,7 +499,7 @@ def test_every_code_is_documented() -> None:
     assert len(codes) > 100
     assert {code for code in codes if f"`{code}`" not in page} == set()
     named = set(re.findall(r"`([a-z]+\.[a-z_]+)`", page[page.index("## What is looked at") :]))
-    made = {f"{topic}.{what}" for topic in ("shared", "state") for what in ("space", "unwritable")}
+    made = {f"{topic}.{what}" for topic in ("shared", "state") for what in ("space", "unwritable", "reach")}
     assert named - codes == made
 
 
@@ -480,4 +523,4 @@ def test_the_doctor_is_content_with_what_slurm_init_writes(tmp_path: Path, books
         *judge_accounting(a_cluster(clusters=Said(0, "danlu|n1\n")), config, Wishes(), has_cards=True),
     ]
     assert [one for one in found if one.level in (Level.WARNING, Level.PROBLEM)] == []
-    assert {one.code for one in found if one.level is Level.NOTE} <= {"accounting.off", "trouble.part_limits"}
+    assert {one.code for one in found if one.level is Level.NOTE} <= {"accounting.off"}

@@ -26,7 +26,7 @@ from danlu.doctor.facts import (
     Wishes,
 )
 from danlu.doctor.findings import Finding, Level, named, note, ok, problem, warning
-from danlu.doctor.judge_folders import is_network, judge_clock, judge_shared, judge_state
+from danlu.doctor.judge_folders import is_network, judge_clock, judge_mark, judge_shared, judge_state
 from danlu.doctor.judge_probes import clock_apart, judge_probes
 from danlu.doctor.probe import parse_probe, render_probe
 from danlu.doctor.report import render_report, render_summary
@@ -74,6 +74,7 @@ def test_the_shared_folder() -> None:
     ({"trouble": "Read-only file system"}, "shared.unwritable", "problem"),
     ({"squashes_root": True}, "shared.squashed", "problem"),
     ({"closed": ("/srv",)}, "shared.closed", "problem"),
+    ({"reach": "others may write to /srv"}, "shared.reach", "problem"),
     ({"free_mib": 100}, "shared.space", "problem"),
     ({"free_mib": 2000}, "shared.space", "warning"),
 ])  # fmt: skip
@@ -86,6 +87,9 @@ def test_the_state_folder() -> None:
     assert levels(judge_state(NFS, Wishes())) == {"state.network": "warning"}
     assert levels(judge_state(NFS, Wishes(store_url="postgresql://db/danlu"))) == {"state.place": "ok"}
     assert levels(judge_state(replace(DISK, trouble="no"), Wishes())) == {"state.unwritable": "problem"}
+    loose = replace(DISK, reach="others may write to /srv", reach_hint="`chmod +t /srv`")
+    assert told(judge_state(loose, SHARED))["state.reach"].do == "`chmod +t /srv`"
+    assert levels(judge_state(loose, Wishes())) == {"state.place": "ok"}
 
 
 def off_by(seconds: float) -> Slurm:
@@ -148,6 +152,14 @@ def test_nodes_that_are_not(change: dict[str, object], code: str, level: str) ->
 def test_slurm_that_takes_no_job_of_ours_says_nothing_about_its_nodes() -> None:
     refused = replace(WELL, trouble="Unable to allocate resources: Invalid account or account/partition combination")
     assert levels(seen_inside(refused, replace(refused, node="gn2"))) == {"deep.refused": "warning"}
+    ours = list(judge_probes(DeepLook((refused,), Person("li", 1004), {}, "/srv/danlu")))
+    assert (ours[0].code, ours[0].level) == ("deep.refused", Level.PROBLEM)
+    assert ours[0].lines == ("sacctmgr -i add user li account=TEAM",)
+
+
+def test_the_line_of_srun_that_says_why() -> None:
+    said = "srun: error: Task launch failed on node gn2: Communication connection failure\nsrun: Job step aborted\n"
+    assert "Communication connection failure" in parse_probe("gn2", Said(1, err=said), 0, 1, "word").trouble
 
 
 def test_how_far_a_clock_is_off_is_not_the_time_that_the_job_took() -> None:
@@ -255,6 +267,19 @@ def test_this_machine_is_seen_and_left_as_it_was(tmp_path: Path) -> None:
     inner.mkdir()
     assert str(tmp_path) in look_machine.look_at_folder(str(inner)).closed
     assert "no file can be made" in look_machine.look_at_folder("/proc/1").trouble
+    tmp_path.chmod(0o777)
+    if os.getuid() == 0:
+        assert f"others may write to {tmp_path}" in look_machine.look_at_folder(str(inner)).reach
+
+
+def test_a_shared_folder_that_is_not_the_one_of_before(tmp_path: Path) -> None:
+    state, shared = tmp_path / "state", tmp_path / "shared"
+    state.mkdir()
+    shared.mkdir()
+    assert list(judge_mark(*look_machine.look_at_mark(str(state), str(shared)))) == []
+    (state / "shared.id").write_text("a word\n")
+    found = told(judge_mark(*look_machine.look_at_mark(str(state), str(shared))))["shared.other"]
+    assert "is it mounted?" in found.do
 
 
 def test_commands_that_are_late_or_missing() -> None:

@@ -78,9 +78,12 @@ def test_pretend_cards() -> None:
     assert [gpu.memory_mib // 1024 for gpu in gpus] == [24] * 4 + [11] * 2 + [80]
     assert parse_fake_gpus("Quadro RTX 5000")[0].memory_mib == 16 * 1024
     assert parse_fake_gpus("Imaginary 7")[0].memory_mib == 24 * 1024
+    assert [gpu.model for gpu in parse_fake_gpus("2x3090,1 x 1080 Ti")] == ["3090", "3090", "1080 Ti"]
 
 
-@pytest.mark.parametrize("text", ["", "0xRTX3090", "4x", "x", "4xRTX3090,,", "-1xA100"])
+@pytest.mark.parametrize(
+    "text", ["", "0xRTX3090", "4x", "x", "4xRTX3090,,", "-1xA100", "0x3090", "2x4", "4", "3090", "3 x"]
+)
 def test_nonsense_about_pretend_cards_is_refused(text: str) -> None:
     with pytest.raises(Invalid, match="cards are written as"):
         parse_fake_gpus(text)

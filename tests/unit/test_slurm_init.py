@@ -181,6 +181,15 @@ def test_what_was_decided_has_reasons(tmp_path: Path) -> None:
     assert "ConstrainDevices=yes" in render_cgroup_conf(plan)
 
 
+def test_a_model_has_one_spelling(tmp_path: Path) -> None:
+    text = "".join(
+        f"[[nodes]]\nname = '{name}'\ngpus = '2x{model}'\n" for name, model in (("a", "RTX3090"), ("b", "rtx 3090"))
+    )
+    plan = plan_of(tmp_path, text)
+    assert [one.cards for one in plan.machines] == [(("RTX3090", 2),)]
+    assert "`rtx_3090` is written `RTX3090`" in plan.notes[0]
+
+
 def test_models_and_memory() -> None:
     assert card_type("Quadro RTX 4000") == "Quadro_RTX_4000"
     assert card_type("A100-SXM4-80GB") == "A100-SXM4-80GB"
@@ -195,6 +204,7 @@ def test_models_and_memory() -> None:
         ("[[nodes]]\nname = 'n1'\n[[queues]]\nname = 'default'\n", "a queue called `default`"),
         ("[[nodes]]\nname = 'n1'\n[[queues]]\nname = '训练'\n", "a queue called `训练`"),
         ("[engine]\ncpus = 4\n", "describes no machines"),
+        ("[[nodes]]\nname = 'n1'\nmemory = '512M'\n", "node `n1`: the system keeps 1024 MiB"),
         ("[slurm]\nshared = 'nas'\n[[nodes]]\nname = 'n1'\n", "`slurm.shared` is an absolute path"),
         ("[slurm]\nshard = 'nas'\n", "unknown key in [slurm]: `shard`"),
     ],

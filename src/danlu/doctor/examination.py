@@ -17,10 +17,10 @@ from danlu.doctor import (
 )
 from danlu.doctor.facts import Server, Slurm, Wishes
 from danlu.doctor.findings import Finding, plural, unchecked
-from danlu.doctor.judge_folders import judge_clock, judge_shared, judge_state
+from danlu.doctor.judge_folders import judge_clock, judge_mark, judge_shared, judge_state
 from danlu.doctor.judge_probes import judge_probes
 from danlu.doctor.judge_queues import open_queues
-from danlu.doctor.look_machine import look_at_clock, look_at_folder, look_at_machine, look_at_server
+from danlu.doctor.look_machine import look_at_clock, look_at_folder, look_at_machine, look_at_mark, look_at_server
 from danlu.doctor.look_nodes import look_at_nodes
 from danlu.doctor.look_slurm import look_at_slurm
 from danlu.doctor.texts import NodeLine, node_lines, records, settings_in
@@ -84,11 +84,13 @@ class Examination:
             yield from self._cluster(slurm, config, nodes)
         else:
             yield unchecked(
-                "cluster.all", "nodes, cards, queues, limits, order and accounting: slurmctld does not answer"
+                "cluster.all", "nodes, cards, queues, limits, order and accounting: slurmctld could not be asked"
             )
         files_dir = self._settings.shared_dir or self._state_dir
         yield from judge_accounts.judge_rights(slurm, config, self._wishes)
         yield from judge_shared(look_at_folder(files_dir), slurm, nodes, self._wishes)
+        if files_dir != self._state_dir:
+            yield from judge_mark(*look_at_mark(self._state_dir, files_dir))
         for one in judge_state(look_at_folder(self._state_dir), self._wishes):
             if files_dir != self._state_dir or one.code == "state.network":
                 yield one
@@ -102,7 +104,7 @@ class Examination:
         self.can_go_deeper = bool(nodes)
         yield from judge_reach.judge_versions(slurm, config, nodes)
         yield from judge_nodes.judge_nodes(nodes)
-        yield from judge_nodes.judge_cards(config, nodes, self._wishes)
+        yield from judge_nodes.judge_cards(config, nodes, self._wishes, slurm.gres_conf or "")
         yield from judge_shares.judge_sharing(config, nodes, partitions)
         yield from judge_shares.judge_limits(slurm, config, has_cards=has_cards)
         yield from judge_queues.judge_queues(partitions, self._wishes)
@@ -112,7 +114,10 @@ class Examination:
 
     def _look_inside(self, slurm: Slurm, nodes: list[NodeLine], folder: str) -> Iterator[Finding]:
         if not nodes:
-            yield unchecked("deep.none", "slurmctld does not answer")
+            yield unchecked("deep.none", "slurmctld could not be asked")
+            return
+        if not slurm.paths["srun"]:
+            yield unchecked("deep.none", "there is no `srun` to run a job with")
             return
         partitions = records(slurm.partitions.out) if slurm.partitions else []
         up = open_queues(partitions)

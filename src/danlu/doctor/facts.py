@@ -46,7 +46,9 @@ class Folder:
     is_exported: bool = False  # this machine serves it to others by NFS
     free_mib: int | None = None
     closed: tuple[str, ...] = ()  # folders on the way that other users may not pass
-    squashes_root: bool = False  # what root writes there belongs to somebody else
+    squashes_root: bool = False  # what root writes there belongs to somebody else, or cannot be given away
+    reach: str = ""  # who else could put another folder in its place; a server of root does not start there
+    reach_hint: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +125,7 @@ class Slurm:
     conf: str | None
     user: Person
     host: str
+    conf_named_by: str = ""  # the setting or the variable that names conf_path; empty: it is where it always is
     here: frozenset[str] = frozenset()  # names and addresses of this machine
     door: str = ""  # what became of a connection to the controller's port: open, or why not
     version: Said | None = None

@@ -60,7 +60,14 @@ def judge_shared(folder: Folder, slurm: Slurm, nodes: Sequence[NodeLine], wishes
             "let them pass (that is not: list or read), or choose another engine.shared_dir:",
             *(f"chmod o+x {path}" for path in folder.closed),
         )
+    yield from _reach("shared", folder, wishes)
     yield from _space("shared", folder)
+
+
+def judge_mark(refusal: str, hint: str) -> Iterator[Finding]:
+    if refusal:
+        costs = "every run of before would look like a lost one, so the server refuses to start"
+        yield problem("shared.other", refusal, costs, hint)
 
 
 def _is_here(node: NodeLine, slurm: Slurm) -> bool:
@@ -87,6 +94,7 @@ def judge_state(folder: Folder, wishes: Wishes) -> Iterator[Finding]:
         )
     else:
         yield ok("state.place", f"{folder.path} ({_disk(folder)})" + ("" if folder.exists else "; it will be made"))
+    yield from _reach("state", folder, wishes)
     yield from _space("state", folder)
 
 
@@ -94,6 +102,12 @@ def _unwritable(topic: str, folder: Folder) -> Finding:
     costs = "the server does not start" if topic == "state" else "no run can be given its folder: no job starts"
     key = "server.state_dir" if topic == "state" else "engine.shared_dir"
     return problem(f"{topic}.unwritable", f"{folder.path}: {folder.trouble}", costs, f"make it writable, or set {key}")
+
+
+def _reach(topic: str, folder: Folder, wishes: Wishes) -> Iterator[Finding]:
+    if folder.reach and wishes.as_submitter:
+        costs = "root would write wherever they lead it, so the server refuses to start"
+        yield problem(f"{topic}.reach", folder.reach, costs, folder.reach_hint)
 
 
 def _space(topic: str, folder: Folder) -> Iterator[Finding]:

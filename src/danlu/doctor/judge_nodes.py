@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from danlu.doctor.facts import Wishes
 from danlu.doctor.findings import Finding, named, note, ok, plural, problem, warning
-from danlu.doctor.texts import NodeLine, is_set, models_in
+from danlu.doctor.texts import NodeLine, devices_of, is_set, models_in
 from danlu.domain.resources import squeeze
 from danlu.engines.slurm_text import parse_gres
 
@@ -45,14 +45,20 @@ def _closed(names: list[str], state: str, why: str) -> Finding:
         do = "the machine has less than slurm.conf says: compare, correct `NodeName=`, and take it back"
         return warning("nodes.invalid", found, cards, do, f"slurmd -C      # on {names[0]}", resume)
     if "NOT_RESPONDING" in words or "*" in state:
-        do = f"its slurmd is not heard: on {names[0]}:"
-        return warning("nodes.silent", found, cards, do, "systemctl status slurmd", "journalctl -u slurmd -n 50")
+        do = f"its slurmd is not heard: on {names[0]}; the last if it stays down when slurmd is back:"
+        look = ("systemctl status slurmd", "journalctl -u slurmd -n 50")
+        return warning("nodes.silent", found, cards, do, *look, resume)
     if "DRAIN" in " ".join(words):
         return warning("nodes.drained", found, cards, "somebody or Slurm took it out; when its cause is gone:", resume)
+    if why.startswith("Not responding"):
+        do = f"it was not heard for too long: if slurmd runs there again (systemctl status slurmd, on {names[0]}),"
+        return warning("nodes.down", found, cards, f"{do} take it back:", resume)
     return warning("nodes.down", found, cards, "when its cause is gone:", resume)
 
 
-def judge_cards(config: Mapping[str, str], nodes: Sequence[NodeLine], wishes: Wishes) -> Iterator[Finding]:
+def judge_cards(
+    config: Mapping[str, str], nodes: Sequence[NodeLine], wishes: Wishes, gres_conf: str = ""
+) -> Iterator[Finding]:
     kinds = {kind.strip() for kind in config.get("GresTypes", "").split(",")}
     cards: dict[str, int] = {}
     for node in nodes:
@@ -64,6 +70,7 @@ def judge_cards(config: Mapping[str, str], nodes: Sequence[NodeLine], wishes: Wi
     listed = ", ".join(f"{number} × {model or 'card'}" for model, number in cards.items())
     yield ok("cards.found", f"{listed}, on {plural(len([1 for one in nodes if _cards_of(one)]), 'node')}")
     yield from _models(list(cards), nodes)
+    yield from _devices(nodes, gres_conf)
     yield from _shards(kinds, nodes, wishes)
     drained = [one.name for one in nodes if is_set(one.pairs.get("GresDrain"))]
     if drained:
@@ -124,6 +131,22 @@ def _models(models: list[str], nodes: Sequence[NodeLine]) -> Iterator[Finding]:
                 "`--gpus` with this model is refused",
                 "letters, digits, `_`, `.` and `-` only, in Gres= and Type=",
             )
+
+
+def _devices(nodes: Sequence[NodeLine], gres_conf: str) -> Iterator[Finding]:
+    """Of nodes whose cards gres.conf names; it may leave them to be found, or be another one there."""
+    counts = {node.name: (len(devices_of(gres_conf, node.name)), _cards_of(node)) for node in nodes}
+    odd = {name: count for name, count in counts.items() if count[0] and count[0] != count[1]}
+    if odd:
+        name, (devices, cards) = next(iter(odd.items()))
+        yield warning(
+            "cards.devices",
+            f"gres.conf here names {devices} cards of {name}, slurm.conf {cards}"
+            + (f"; it differs on {named(odd)}" if len(odd) > 1 else ""),
+            "with fewer slurmd ends at its start or Slurm takes the node out; with more some are given to nobody",
+            "as many in Gres= of slurm.conf as in File= of gres.conf; restart slurmctld, and slurmd on the node",
+            f"NodeName={name} Name=gpu Type=… File=/dev/nvidia[0-{max(cards - 1, 0)}]    # gres.conf",
+        )
 
 
 def _shards(kinds: set[str], nodes: Sequence[NodeLine], wishes: Wishes) -> Iterator[Finding]:

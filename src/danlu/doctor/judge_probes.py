@@ -37,7 +37,14 @@ def _silent(look: DeepLook) -> Iterator[Finding]:
     for trouble, names in by_trouble.items():
         if re.search(r"(?i)invalid (account|qos)|permission denied|not permitted|policy", trouble):
             costs = "nothing could be seen from inside; a server of the same user can run no job either"
-            yield warning("deep.refused", f"Slurm takes no job of {look.user.name}: {trouble}", costs)
+            # A server of root submits as others.
+            level = warning if look.user.is_root else problem
+            found = f"Slurm takes no job of {look.user.name}: {trouble}"
+            if "account" in trouble:
+                add = f"sacctmgr -i add user {look.user.name} account=TEAM"
+                yield level("deep.refused", found, costs, "an administrator of Slurm can let them in:", add)
+            else:
+                yield level("deep.refused", found, costs)
         elif trouble.startswith("no room"):
             yield note("deep.busy", f"not checked: {named(names)}: {trouble}")
         else:

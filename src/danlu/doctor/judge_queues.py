@@ -23,10 +23,7 @@ def judge_queues(partitions: Sequence[Pairs], wishes: Wishes) -> Iterator[Findin
     if up:
         yield ok("queues.up", f"{named(up)}" + (f"; {default} is the default" if default else ""))
     else:
-        costs = "every job is refused"
-        yield problem(
-            "queues.closed", "no partition is up", costs, "", f"scontrol update PartitionName={names[0]} State=UP"
-        )
+        yield problem("queues.closed", "no partition is up", "no job starts", "", _open(default or names[0]))
     if not default and not wishes.has_default_queue:
         yield warning(
             "queues.no_default",
@@ -37,7 +34,7 @@ def judge_queues(partitions: Sequence[Pairs], wishes: Wishes) -> Iterator[Findin
         )
     yield from _unknown(names, wishes)
     if up:
-        yield from _closed(partitions)
+        yield from _closed(partitions, "" if wishes.has_default_queue else default)
     for one in partitions:
         yield from _one(one)
     yield from _endless(partitions, wishes)
@@ -65,19 +62,27 @@ def _unknown(names: list[str], wishes: Wishes) -> Iterator[Finding]:
         )
 
 
-def _closed(partitions: Sequence[Pairs]) -> Iterator[Finding]:
+def _closed(partitions: Sequence[Pairs], default: str) -> Iterator[Finding]:
     by_state: dict[str, list[str]] = {}
     for one in partitions:
         by_state.setdefault(one.get("State", "UP"), []).append(one["PartitionName"])
     for state, names in by_state.items():
         if state != "UP":
-            yield note(
+            where = "it" if len(names) == 1 else "them"
+            costs = f"jobs for {where} wait, and start none" if state == "DOWN" else f"Danlu refuses jobs for {where}"
+            is_for_all = default in names
+            level = warning if is_for_all else note
+            yield level(
                 "queues.state",
                 f"{named(names)}: {state}",
-                f"Danlu refuses jobs for {'it' if len(names) == 1 else 'them'}, and says so",
+                f"{costs}; {default} is where jobs go that name no `--queue`" if is_for_all else costs,
                 "if that is not meant:",
-                *(f"scontrol update PartitionName={name} State=UP" for name in names[:3]),
+                *map(_open, names[:3]),
             )
+
+
+def _open(name: str) -> str:
+    return f"scontrol update PartitionName={name} State=UP"
 
 
 def _one(one: Pairs) -> Iterator[Finding]:

@@ -16,6 +16,8 @@ SLOW_S, TOO_SLOW_S = 0.5, 2.0
 _NOTHING_WORKS = "nothing can be submitted, seen or stopped there; what runs, runs on, and Danlu concludes nothing"
 
 _FIND_CONF = "copy slurm.conf from the controller, or say where it is; a lab without Slurm: `danlu slurm init`"
+_FITS = "commands may not be newer than the controller, nor more than two releases older"
+_COMPARE = "sha256sum /etc/munge/munge.key; date -u"
 
 
 def judge_commands(slurm: Slurm) -> Iterator[Finding]:
@@ -58,10 +60,15 @@ def judge_controller(slurm: Slurm) -> Iterator[Finding]:
 
 
 def _no_conf(slurm: Slurm) -> Iterator[Finding]:
+    costs = "the commands do not know whom to ask"
+    if slurm.conf_named_by:
+        found = f"there is no {slurm.conf_path}, and {slurm.conf_named_by} names it"
+        yield problem("controller.conf", found, costs, f"put the controller's there, or correct {slurm.conf_named_by}")
+        return
     yield problem(
         "controller.conf",
         f"there is no {slurm.conf_path}" if slurm.conf_path else "no slurm.conf is here",
-        "the commands do not know whom to ask",
+        costs,
         _FIND_CONF,
         "scp CONTROLLER:/etc/slurm/slurm.conf /etc/slurm/",
         'slurm_conf = "/path/slurm.conf"      # danlu.toml, in [engine]',
@@ -95,14 +102,35 @@ def _no_answer(slurm: Slurm, ping: Said) -> Iterator[Finding]:
     said = "\n".join(one.err for one in (ping, slurm.config) if one)
     names = re.findall(r"Slurmctld\(\w+\) at (\S+) is DOWN", ping.out)
     where = ", ".join(names) or "slurmctld"
-    if "onfiguration source" in said or "onfiguration file" in said:
-        yield problem("controller.conf", f"Slurm's commands say: {last_words(said)}", _NOTHING_WORKS, _FIND_CONF)
-    elif "ncompatible versions" in said or ("Zero Bytes" in said and slurm.door == "open"):
+    if slurm.conf_path and slurm.conf is None:
+        found = f"{slurm.user.name} may not read {slurm.conf_path}"
+        yield problem(
+            "controller.conf", found, _NOTHING_WORKS, "there is no secret in it:", f"chmod 644 {slurm.conf_path}"
+        )
+    elif "onfiguration source" in said or "onfiguration file" in said:
+        found = f"Slurm's commands say: {error_words(said)}"
+        do = f"put {slurm.conf_path} in order, or copy the controller's" if slurm.conf_path else _FIND_CONF
+        yield problem("controller.conf", found, _NOTHING_WORKS, do)
+    elif "ncompatible versions" in said:
+        found = f"{where} is there, and does not understand commands of this release"
+        yield problem("controller.version", found, _NOTHING_WORKS, f"{_FITS}: install its release here")
+    elif "Zero Bytes" in said and slurm.door == "open":
+        # Up to 22.05 it hangs up on both without a word.
         yield problem(
             "controller.version",
-            f"{where} is there, and does not understand commands of this release",
+            f"{where} hangs up: it does not understand commands of this release, or does not believe who asks",
             _NOTHING_WORKS,
-            "commands may not be newer than the controller, nor more than two releases older: install its release here",
+            f"{_FITS}. The munge key must be the same, and clocks agree. Compare here and on the controller:",
+            "scontrol --version",
+            _COMPARE,
+        )
+    elif re.search(r"(?i)authentication", said) and slurm.munge and slurm.munge.is_ok:
+        yield problem(
+            "controller.refuses",
+            f"{where} does not believe who asks, though munge works here: another key, or clocks five minutes apart",
+            _NOTHING_WORKS,
+            "compare here and on the controller; after another key: systemctl restart munge",
+            _COMPARE,
         )
     elif re.search(r"(?i)munge|authentication", said) or (slurm.munge and not slurm.munge.is_ok):
         found = "Slurm's commands cannot prove who they are (see auth)"
@@ -116,13 +144,19 @@ def _no_answer(slurm: Slurm, ping: Said) -> Iterator[Finding]:
         yield problem("controller.down", found, _NOTHING_WORKS, *_look_at(names[0] if names else "the controller"))
 
 
+def error_words(said: str) -> str:
+    """What went wrong: the very last line of a command often says only that it did."""
+    errors = [line for line in said.splitlines() if " error: " in line]
+    return last_words(errors[-1] if errors else said)
+
+
 def _look_at(name: str) -> tuple[str, ...]:
     return f"on {name}:", "systemctl status slurmctld", "journalctl -u slurmctld -n 50"
 
 
 def judge_auth(slurm: Slurm, config: Mapping[str, str]) -> Iterator[Finding]:
-    if slurm.ping is None:
-        return
+    if slurm.ping is None or (slurm.conf_path and slurm.conf is None):
+        return  # which socket and which way would be guesses
     conf = parse_conf(slurm.conf or "")
     kind = config.get("AuthType") or conf.get("authtype") or "auth/munge"
     if kind == "auth/none":

@@ -9,16 +9,19 @@ import re
 import resource
 import secrets
 import socket
+from collections.abc import Callable
 
+from danlu import ground
 from danlu.client import Client
 from danlu.doctor.asking import ask, in_time
 from danlu.doctor.facts import Cards, Clock, Folder, Groups, Machine, Person, Server
 from danlu.engines.cgroups import Groups as KeeperGroups
-from danlu.errors import DanluError
+from danlu.errors import DanluError, Refused
 from danlu.monitor.machine import DRIVER_SIGNS
 
 SERVER_PATIENCE_S = 3.0
 _LEAST_MEMORY_MIB = 64
+_SOMEBODY = 65534
 _NVIDIA, _DISPLAYS = "0x10de", "0x03"
 
 
@@ -96,12 +99,18 @@ def look_at_folder(path: str) -> Folder:
     return in_time(lambda: _folder(os.path.abspath(path)), silent)
 
 
+def look_at_mark(state_dir: str, shared_dir: str) -> tuple[str, str]:
+    """What a server that was started here before would say to the shared folder, and its hint."""
+    return in_time(lambda: _refusal(lambda: ground.recognise(state_dir, shared_dir)), ("", ""))
+
+
 def _folder(path: str) -> Folder:
     place = path
     while not os.path.lexists(place):
         place = os.path.dirname(place)
     kind, source = _mounted(place)
     trouble, squashes_root = _tried(place)
+    reach, reach_hint = _reach(path)
     free_mib = None
     with contextlib.suppress(OSError):
         stat = os.statvfs(place)
@@ -116,6 +125,8 @@ def _folder(path: str) -> Folder:
         free_mib=free_mib,
         closed=tuple(_closed(place, is_ours=place == path)),
         squashes_root=squashes_root,
+        reach=reach,
+        reach_hint=reach_hint,
     )
 
 
@@ -126,12 +137,33 @@ def _tried(place: str) -> tuple[str, bool]:
     except OSError as error:
         return f"no file can be made in {place} ({error.strerror})", False
     try:
-        squashed = os.getuid() == 0 and os.fstat(fd).st_uid != 0
-        return "", squashed
+        return "", os.getuid() == 0 and not _is_given_away(fd)
     finally:
         os.close(fd)
         with contextlib.suppress(OSError):
             os.unlink(name)
+
+
+def _is_given_away(fd: int) -> bool:
+    with contextlib.suppress(OSError):
+        os.fchown(fd, _SOMEBODY, -1)
+        return os.fstat(fd).st_uid == _SOMEBODY
+    return False
+
+
+def _reach(path: str) -> tuple[str, str]:
+    """What a server of root would say to it at its start."""
+    return _refusal(lambda: ground.check_out_of_reach(path)) if os.getuid() == 0 else ("", "")
+
+
+def _refusal(check: Callable[[], None]) -> tuple[str, str]:
+    try:
+        check()
+    except Refused as refused:
+        return refused.text, refused.hint
+    except OSError:  # not ours to read
+        pass
+    return "", ""
 
 
 def _closed(place: str, *, is_ours: bool) -> list[str]:

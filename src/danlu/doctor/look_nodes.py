@@ -37,7 +37,7 @@ def look_at_nodes(
     """Those of the nodes that are `asked` take jobs; `up` are the partitions that start them, the best first."""
     people = _people()
     if not asked:
-        return DeepLook((), slurm.user, people, folder, "no node takes jobs")
+        return DeepLook((), slurm.user, people, folder, "no node of an open partition takes jobs")
     token = secrets.token_hex(8)
     try:
         place, made = _prepared(folder, token)

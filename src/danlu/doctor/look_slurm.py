@@ -40,6 +40,7 @@ def look_at_slurm(given_conf: str, tell: Progress) -> Slurm:
         conf=conf,
         user=whoami(),
         host=socket.gethostname().partition(".")[0],
+        conf_named_by="engine.slurm_conf" if given_conf else "SLURM_CONF" if os.environ.get("SLURM_CONF") else "",
         here=_own_names(),
         munge_socket=auth_socket(settings),
         munge_key_mode=_mode(MUNGE_KEY),

@@ -5,7 +5,7 @@ import shlex
 from collections.abc import Sequence
 
 from danlu.doctor.facts import Probe, Said
-from danlu.engines.slurm_words import last_words
+from danlu.doctor.judge_reach import error_words
 
 ROOM_WITHIN_S = 10  # how long a full node is waited for
 
@@ -66,7 +66,7 @@ def parse_probe(node: str, said: Said, asked_at: float, answered_at: float, toke
 
 
 def _why_not(said: Said) -> str:
-    words = last_words(said.err)
+    words = error_words(said.err)
     if "busy" in words or "Unable to allocate resources: Requested nodes are busy" in said.err:
         return f"no room there within {ROOM_WITHIN_S} s"
     if said.is_late:

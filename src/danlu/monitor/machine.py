@@ -18,8 +18,10 @@ def parse_fake_gpus(text: str, *, shards: int = SHARDS_PER_GPU) -> tuple[Gpu, ..
     """`4xRTX3090,2xGTX1080Ti` -> six pretend cards."""
     gpus: list[Gpu] = []
     for part in text.split(","):
-        match = re.fullmatch(r"\s*(?:(\d{1,3})\s*x\s*)?(?!\d*x?\s*$)([A-Za-z0-9][\w .-]{0,60}?)\s*", part)
-        if not match or match[1] == "0":
+        match = re.fullmatch(r"\s*(?:(\d{1,3})\s*x\s*)?([A-Za-z0-9][\w .-]{0,60}?)\s*", part)
+        # After a count a model may be a number, as in 4x3090; alone it would be taken for a count.
+        count_only = r"\d{0,2}x?" if match and match[1] else r"\d*\s*x?"
+        if not match or match[1] == "0" or re.fullmatch(count_only, match[2]):
             raise Invalid(
                 f"cards are written as 4xRTX3090,2xGTX1080Ti, not `{text}`",
                 "a number, an x and a model, separated by commas",

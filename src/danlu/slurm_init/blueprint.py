@@ -7,7 +7,7 @@ from datetime import timedelta
 
 from danlu.config import Settings
 from danlu.domain.queue import Queue
-from danlu.domain.resources import Node, model_fits
+from danlu.domain.resources import Node, model_fits, squeeze
 from danlu.errors import Invalid
 
 # What the system itself needs, and what the firmware keeps for itself: a "256G" machine shows less.
@@ -90,8 +90,10 @@ def blueprint_of(settings: Settings, nodes: Sequence[Node], queues: Mapping[str,
     for name in queues:
         _check_name("queue", name, ("default",))
     _check_name("cluster", slurm.cluster, ())
+    for node in nodes:
+        _check_memory(node)
     notes: list[str] = []
-    machines = _alike(nodes)
+    machines = _alike(nodes, notes)
     return Blueprint(
         cluster=slurm.cluster,
         controller=slurm.controller or nodes[0].name,
@@ -122,18 +124,36 @@ def _check_name(what: str, name: str, reserved: Sequence[str]) -> None:
         raise Invalid(f"Slurm cannot have a {what} called `{name}`", "letters a to z, digits, `_`, `.` and `-`")
 
 
-def _alike(nodes: Iterable[Node]) -> tuple[Machines, ...]:
+def _check_memory(node: Node) -> None:
+    if node.memory_mib <= KEPT_AT_LEAST_MIB:
+        raise Invalid(
+            f"node `{node.name}`: the system keeps {KEPT_AT_LEAST_MIB} MiB, and of {node.memory_mib} none is left",
+            "`free -m` on the machine says how much it has",
+        )
+
+
+def _alike(nodes: Iterable[Node], notes: list[str]) -> tuple[Machines, ...]:
     groups: dict[tuple[int, int, tuple[tuple[str, int], ...]], list[str]] = {}
+    spellings: dict[str, str] = {}
     for node in nodes:
         cards: list[tuple[str, int]] = []
         for gpu in node.gpus:
-            kind = card_type(gpu.model)
+            kind = _spelled(card_type(gpu.model), spellings, notes)
             if cards and cards[-1][0] == kind:
                 cards[-1] = (kind, cards[-1][1] + 1)
             else:
                 cards.append((kind, 1))
         groups.setdefault((node.cpus, usable_memory_mib(node.memory_mib), tuple(cards)), []).append(node.name)
     return tuple(Machines(tuple(names), *kind) for kind, names in groups.items())
+
+
+def _spelled(kind: str, spellings: dict[str, str], notes: list[str]) -> str:
+    """As it was spelled first: to Slurm `RTX3090` and `rtx3090` are different cards."""
+    first = spellings.setdefault(squeeze(kind), kind)
+    note = f"`{kind}` is written `{first}`: to Slurm they would be different cards"
+    if kind != first and note not in notes:
+        notes.append(note)
+    return first
 
 
 def _partitions(

@@ -15,6 +15,7 @@ from danlu.cluster import nodes_of, queues_of
 from danlu.config import load_settings
 from danlu.errors import DanluError, Invalid, Refused
 from danlu.slurm_init.blueprint import Blueprint, blueprint_of
+from danlu.slurm_init.hostlist import folded
 from danlu.slurm_init.rollout import first_test, render_check, render_install, render_readme, render_rollout
 from danlu.slurm_init.side_files import CONSTRAINTS, render_cgroup_conf, render_gres_conf, render_slurmdbd_conf
 from danlu.slurm_init.slurm_conf import Line, decisions, render_slurm_conf
@@ -181,7 +182,11 @@ def _write_one(path: str, text: str, mode: int) -> None:
 
 
 def _tell(plan: Blueprint, out: str, files: Mapping[str, str], chosen: Sequence[Line], steps: Sequence[str]) -> None:
-    render.out(f"cluster {plan.cluster}: {len(plan.names)} nodes, controller {plan.controller}")
+    count = f"{len(plan.names)} node{'' if len(plan.names) == 1 else 's'}"
+    render.out(f"cluster {plan.cluster}: {count}, controller {plan.controller}")
+    for one in plan.machines:
+        cards = "".join(f", {number} × {kind}" for kind, number in one.cards)
+        render.out(f"  {folded(one.names)}: {one.cpus} cores, {one.memory_mib} MiB for jobs{cards}")
     render.out("\nwritten")
     for name in files:
         render.out(f"  {os.path.join(out, name)}")

@@ -168,6 +168,7 @@ def _order(plan: Blueprint) -> list[Line]:
             "Danlu asks borrowers to checkpoint and give back; Slurm stops nobody by itself.",
         ),
         Line("PreemptMode", "OFF"),
+        Line("EnforcePartLimits", "ALL", "What a queue can never run is refused at once, and does not wait for ever."),
         Line("MaxJobCount", str(MOST_JOBS), "Room for the largest array of Danlu."),
         Line("MaxArraySize", str(MOST_JOBS)),
     ]
