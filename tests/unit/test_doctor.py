@@ -237,7 +237,13 @@ def test_a_machine_with_less_than_its_line_says() -> None:
     small = nodes("24.11.5", ("State=IDLE+DRAIN", "State=IDLE+DRAIN+INVALID_REG"), ("fan of card 2 | loud", reason))
     found = told(judge_nodes(small))["nodes.invalid"]
     assert reason in found.found
-    assert found.lines[0].startswith("slurmd -C")
+    assert [line.split("      #")[0] for line in found.lines] == [
+        "ls /dev/nvidia[0-9]*; slurmd -G",
+        "systemctl restart slurmd",
+        "scontrol update NodeName=gn3 State=RESUME",
+    ]
+    small = nodes("24.11.5", ("State=IDLE+DRAIN", "State=IDLE+DRAIN+INVALID_REG"), ("fan of card 2 | loud", "Low CPUs"))
+    assert told(judge_nodes(small))["nodes.invalid"].lines[0].startswith("slurmd -C")
 
 
 @pytest.mark.parametrize("version", VERSIONS)

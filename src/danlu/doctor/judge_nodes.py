@@ -41,8 +41,17 @@ def _closed(names: list[str], state: str, why: str) -> Finding:
     resume = f"scontrol update NodeName={','.join(names)} State=RESUME"
     if words & _IDLE_ON_PURPOSE:
         return note("nodes.closed", found, cards)
-    if words & {"INVAL", "INVALID_REG"} or re.search(r"(?i)low (realmemory|cpus|sockets)|gres.*count", why):
-        do = "the machine has less than slurm.conf says: compare, correct `NodeName=`, and take it back"
+    if re.search(r"(?i)gres.*count", why):
+        do = "fewer cards than slurm.conf says: compare Gres=, gres.conf and devices, correct, and take it back"
+        look = (
+            f"ls /dev/nvidia[0-9]*; slurmd -G      # on {names[0]}",
+            f"systemctl restart slurmd      # on {names[0]}",
+        )
+        return warning("nodes.invalid", found, cards, do, *look, resume)
+    if words & {"INVAL", "INVALID_REG"} or re.search(r"(?i)low (realmemory|cpus|sockets)", why):
+        do = (
+            "it has less than slurm.conf says: compare, correct `NodeName=`, restart slurmctld and slurmd, take it back"
+        )
         return warning("nodes.invalid", found, cards, do, f"slurmd -C      # on {names[0]}", resume)
     if "NOT_RESPONDING" in words or "*" in state:
         do = f"its slurmd is not heard: on {names[0]}; the last if it stays down when slurmd is back:"

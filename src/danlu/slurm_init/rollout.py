@@ -73,7 +73,7 @@ fi
 
 # 4. Does the machine have what the file says? Slurm refuses one that has less.
 if [ $is_node = yes ]; then
-    sh ./check-node.sh || refuse "correct nodes.toml and run \\`danlu slurm init\\` again"
+    sh ./check-node.sh || refuse "put the machine in order, or correct nodes.toml and run \\`danlu slurm init\\` again"
 fi
 
 # 5. Files, folders and their owners.
@@ -162,7 +162,7 @@ done
 card=0
 while [ "$card" -lt "$cards" ]; do
     if [ ! -c "/dev/nvidia$card" ]; then
-        echo "$name: slurm.conf says $cards cards, and /dev/nvidia$card is not there" >&2
+        echo "$name: slurm.conf says $cards cards, and /dev/nvidia$card is not there (is the driver loaded?)" >&2
         fail=1
     fi
     card=$((card + 1))
