@@ -150,6 +150,11 @@ def test_a_controller_that_is_down(version: str) -> None:
 def test_a_controller_that_hangs_or_is_slow() -> None:
     hung = a_cluster(ping=Said(-1, took_s=4.0, is_late=True), config=None)
     assert "says nothing for 4 s" in told(judge_controller(hung))["controller.hangs"].found
+    unknown = told(judge_controller(replace(hung, door="the name ctl is not known here")))["controller.down"]
+    assert unknown.found == "slurmctld cannot be found: the name ctl is not known here"
+    assert "/etc/hosts" in unknown.do
+    shut = told(judge_controller(replace(hung, door="no connection to ctl:1 within 2 s (a firewall?)")))
+    assert "a firewall?" in shut["controller.down"].found
     assert levels(judge_controller(a_cluster(queue=Said(0, "1\n2\n", took_s=1.0)))) == {"controller.slow": "note"}
     slow = told(judge_controller(a_cluster(queue=Said(0, "1\n2\n", took_s=3.0))))["controller.slow"]
     assert (slow.level, slow.found) == (Level.WARNING, "ctl takes 3.0 s for an answer, 2 jobs in its queue")

@@ -115,7 +115,7 @@ def _no_answer(slurm: Slurm, ping: Said) -> Iterator[Finding]:
         found = f"{where} is there, and does not understand commands of this release"
         yield problem("controller.version", found, _NOTHING_WORKS, f"{_FITS}: install its release here")
     elif "Zero Bytes" in said and slurm.door == "open":
-        # Up to 22.05 it hangs up on both without a word.
+        # 22.05 hangs up on both without a word.
         yield problem(
             "controller.version",
             f"{where} hangs up: it does not understand commands of this release, or does not believe who asks",
@@ -135,8 +135,11 @@ def _no_answer(slurm: Slurm, ping: Said) -> Iterator[Finding]:
     elif re.search(r"(?i)munge|authentication", said) or (slurm.munge and not slurm.munge.is_ok):
         found = "Slurm's commands cannot prove who they are (see auth)"
         yield problem("controller.down", found, _NOTHING_WORKS, "put munge in order first, then look again")
-    elif ping.is_late:
-        does = "takes connections, and says nothing" if slurm.door == "open" else "does not answer"
+    elif "is not known here" in slurm.door:
+        do = "in the DNS, or in /etc/hosts of this machine; or correct SlurmctldHost in slurm.conf"
+        yield problem("controller.down", f"{where} cannot be found: {slurm.door}", _NOTHING_WORKS, do)
+    elif ping.is_late and slurm.door in ("", "open"):
+        does = "takes connections, and says nothing" if slurm.door else "does not answer"
         found = f"{where} {does} for {ping.took_s:.0f} s"
         yield problem("controller.hangs", found, _NOTHING_WORKS, *_look_at(names[0] if names else "the controller"))
     else:
