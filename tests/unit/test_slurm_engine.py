@@ -18,7 +18,7 @@ import pytest
 
 from danlu.domain.job import RunId
 from danlu.domain.resources import Ask
-from danlu.engines import slurm_runs, slurm_starts, slurm_stops
+from danlu.engines import slurm_folders, slurm_runs, slurm_starts, slurm_stops
 from danlu.engines.base import Ending, Launch, Observation, RunState
 from danlu.engines.slurm import SlurmEngine
 from danlu.engines.slurm_folders import Folders, Record
@@ -513,5 +513,45 @@ def test_a_shared_folder_that_hangs_holds_up_nobody_else(tmp_path: Path, monkeyp
                     await asyncio.to_thread(time.sleep, 0)
         finally:
             goes_on.set()
+
+    play(engine, scenario)
+
+
+def test_a_shared_folder_that_hangs_is_said_and_what_was_known_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path, Record("a.1", uid=0, at=0.0, tokens=["t"], number=7))
+    goes_on, ended = threading.Event(), Folders.ended
+    goes_on.set()
+
+    def hang(self: Folders, record: Record) -> Any:
+        goes_on.wait()
+        return ended(self, record)
+
+    monkeypatch.setattr(Folders, "ended", hang)
+    monkeypatch.setattr(slurm_folders, "PATIENCE_S", 0.2)
+    engine = slurm_that_lists(tmp_path, (7, "RUNNING", "danlu:abcd:a.1"))
+
+    async def told() -> str:
+        while True:
+            try:
+                await engine.observe([engine.handle(RunId("a.1"))])
+            except EngineDown as error:
+                return error.text
+            await asyncio.sleep(0.01)
+
+    async def scenario() -> None:
+        handle = engine.handle(RunId("a.1"))
+        assert (await engine.observe([handle]))[handle].state is RunState.RUNNING
+        goes_on.clear()
+        try:
+            assert f"the shared folder {tmp_path}/shared does not answer (since 20" in await told()
+            with pytest.raises(EngineDown, match="does not answer"):
+                await engine.stop(handle, grace=NEVER)
+        finally:
+            goes_on.set()
+        while engine._down:
+            await asyncio.sleep(0.01)
+        assert (await engine.observe([handle]))[handle].state is RunState.RUNNING
 
     play(engine, scenario)

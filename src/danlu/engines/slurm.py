@@ -292,7 +292,11 @@ class SlurmEngine:
                 async with asyncio.timeout(min(left, BEAT_S)):
                     await self._wake.wait()
                 until = min(until, time.monotonic() + max(SOON_S, 4 * self._look.took_s))
-            if await self._runs.glance():
+            try:
+                is_news = await self._runs.glance()
+            except EngineDown:
+                return  # the look finds it out too, and says so
+            if is_news:
                 self._on_change()
                 self._woken()
 
@@ -304,25 +308,34 @@ class SlurmEngine:
                 if self._down or time.monotonic() - self._look.learned_at > SETTINGS_S:
                     await self._look.learn()
                 await self._look.look(self._runs.owner_of, self._runs.begun_as)
+                is_news = await self._catch_up() or self._look.has_new_nodes or self._look.others_told.is_news
+                is_settled = not await self._runs.settle()
+                await self._folders.in_time(self._folders.beat)
             except EngineDown as error:
-                if self._down != error.text:
-                    self._down_since = self._down_since if self._down else datetime.now(UTC)
-                    self._down = error.text
-                    await self._folders.apart(self._folders.write_down_since, self._down_since)
-                    log.warning("%s", error.text)
-                    self._on_change()
+                await self._went_down(error)
                 raise
             was_down, self._down = bool(self._down), ""
-            is_news = await self._catch_up() or self._look.has_new_nodes or self._look.others_told.is_news
             if was_down:
-                await self._folders.apart(self._folders.write_down_since, None)
-            if await self._runs.settle() or was_down:
+                await self._write_down_since(None)
+            if was_down or not is_settled:
                 self._calm = 0
                 is_news = True
-            await self._folders.apart(self._folders.beat)
             if is_news:
                 self._on_change()
             await self._cancel_extras()
+
+    async def _went_down(self, error: EngineDown) -> None:
+        if self._down == error.text:
+            return
+        self._down_since = self._down_since if self._down else datetime.now(UTC)
+        self._down = error.text
+        log.warning("%s", error.text)
+        self._on_change()
+        await self._write_down_since(self._down_since)
+
+    async def _write_down_since(self, at: datetime | None) -> None:
+        with contextlib.suppress(EngineDown):  # it is the folder itself
+            await self._folders.in_time(self._folders.write_down_since, at)
 
     async def _catch_up(self) -> bool:
         """Once after we were away; again until the books can be asked. True if somebody ended meanwhile."""

@@ -17,7 +17,7 @@ import os
 import secrets
 import shutil
 import stat
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, fields
 from datetime import datetime
@@ -30,14 +30,17 @@ from danlu.engines.slurm_commands import Person
 from danlu.engines.slurm_ranks import render_rank
 from danlu.engines.slurm_script import Begun, Ended, parse_begun, parse_ended, render_env
 from danlu.engines.slurm_trash import Trash
-from danlu.errors import Invalid, Refused
+from danlu.errors import EngineDown, Invalid, Refused
 
 log = logging.getLogger(__name__)
 
 _LONGEST_WORD = 8192
 AT_ONCE = 8
+PATIENCE_S = 60.0
+PORTION = 500  # of runs of which something is done: so many fit into our patience on any file system that works
 Given = ParamSpec("Given")
 Found = TypeVar("Found")
+Thing = TypeVar("Thing")
 
 
 @dataclass(slots=True)
@@ -75,6 +78,14 @@ class Folders:
     async def apart(self, do: Callable[Given, Found], *given: Given.args, **named: Given.kwargs) -> Found:
         """In a thread of ours: a network file system that hangs holds up nobody who needs one for something else."""
         return await asyncio.get_running_loop().run_in_executor(self._threads, partial(do, *given, **named))
+
+    async def in_time(self, do: Callable[Given, Found], *given: Given.args, **named: Given.kwargs) -> Found:
+        """As `apart`; EngineDown if there is no end to it. It may still be done, when the file system goes on."""
+        try:
+            async with asyncio.timeout(PATIENCE_S):
+                return await self.apart(do, *given, **named)
+        except TimeoutError:
+            raise EngineDown(f"the shared folder {self.root} does not answer") from None
 
     def open(self) -> list[Record]:
         """Make ready; what is known of runs from before."""
@@ -258,6 +269,11 @@ class Folders:
             except OSError as error:
                 log.warning("what is left of the run %s stays for now: %s", run_id, error.strerror)
         self._trash.empty()
+
+
+def portions(things: Sequence[Thing]) -> Iterator[Sequence[Thing]]:
+    for start in range(0, len(things), PORTION):
+        yield things[start : start + PORTION]
 
 
 def check_run_id(run_id: str) -> None:

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Collection
 
 from danlu.engines.slurm_commands import Commands, is_trouble, listed_together
-from danlu.engines.slurm_folders import Folders, Record
+from danlu.engines.slurm_folders import Folders, Record, portions
 from danlu.engines.slurm_runs import Runs
 from danlu.engines.slurm_script import nice_of
 from danlu.engines.slurm_words import last_words
@@ -68,7 +68,8 @@ class Order:
     async def _is_written(self, records: Collection[Record]) -> bool:
         """Before Slurm is told: whoever is killed then tells it again."""
         try:
-            await self._folders.apart(self._folders.write_all, records)
+            for some in portions([*records]):
+                await self._folders.in_time(self._folders.write_all, some)
         except OSError as error:
             log.warning("the places of runs in Slurm's queue cannot be written down: %s", error.strerror)
             return False

@@ -10,7 +10,7 @@ from typing import Any
 
 from danlu.domain.job import Reason
 from danlu.engines.base import Ending, Observation, RunState
-from danlu.engines.slurm_folders import Folders, Record
+from danlu.engines.slurm_folders import Folders, Record, portions
 from danlu.engines.slurm_job_text import OVER, PastJob, QueueLine
 from danlu.engines.slurm_judge import TAKEN, UNKNOWN, Evidence, choose, extras, judge
 from danlu.engines.slurm_look import Look
@@ -96,8 +96,8 @@ class Runs:
         self._submitting.discard(record.run_id)
         record.end = _written(seen)
         try:
-            await self._folders.apart(self._folders.write, record)
-        except OSError:
+            await self._folders.in_time(self._folders.write, record)
+        except (OSError, EngineDown):
             record.end = None  # it is found again, and told when there is room for it
             raise
         self._see(record.run_id, seen)
@@ -116,7 +116,8 @@ class Runs:
                 self._look.jobs.bury(run_id, number, time.monotonic())
             self._see(run_id, None)
             self._think_no_more_of(run_id)
-        await self._folders.apart(self._folders.forget, over)
+        for some in portions(over):
+            await self._folders.in_time(self._folders.forget, some)
 
     def _think_no_more_of(self, run_id: str) -> None:
         for memory in (
@@ -152,7 +153,7 @@ class Runs:
             kept = evidence.begun or choose(evidence)
             record.number = kept.number if kept else None
             record.dropped = sorted({*record.dropped, *(line.number for line in copies)})
-            await self._folders.apart(self._folders.write, record)
+            await self._folders.in_time(self._folders.write, record)
             dropped += copies
         return dropped
 
@@ -218,9 +219,9 @@ class Runs:
 
     async def _read(self, records: Sequence[Record]) -> list[Record]:
         """Those that have written an end."""
-        if not records:
-            return []
+        return [found for some in portions(records) for found in await self._read_some(some)]
 
+    async def _read_some(self, records: Sequence[Record]) -> list[Record]:
         def read() -> Iterator[tuple[Record, Begun | None, Ended | None]]:
             for record in records:
                 ended = self._folders.ended(record)
@@ -230,7 +231,7 @@ class Runs:
                 yield record, self._folders.begun(record) if is_first or is_again else None, ended
 
         found = []
-        for record, begun, ended in await self._folders.apart(lambda: list(read())):
+        for record, begun, ended in await self._folders.in_time(lambda: list(read())):
             if begun and begun.token in record.tokens:
                 if self.begun_as(record.run_id) != begun.number:
                     self._look.jobs.touch(record.run_id)

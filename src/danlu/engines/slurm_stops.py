@@ -62,7 +62,7 @@ class Stops:
             self._rung.pop(record.run_id, None)
             self._asked.pop(record.run_id, None)
         self._asked.setdefault(record.run_id, time.monotonic())
-        await self._folders.apart(self._write, record)
+        await self._folders.in_time(self._write, record)
         if self._soon is None or self._soon.done():
             self._soon = asyncio.create_task(self._pass_on_soon())
 
