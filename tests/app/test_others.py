@@ -265,6 +265,22 @@ def test_they_are_in_the_way_of_who_waits(tmp_path: Path) -> None:
     on_rig(scenario, tmp_path, engine=FakeCluster([node("n1", gpus=4)]))
 
 
+def test_nobody_guesses_when_a_job_that_is_held_may_start(tmp_path: Path) -> None:
+    async def scenario(rig: Rig) -> None:
+        assert isinstance(rig.engine, FakeCluster)
+        put(rig, other("17", "wang", Seat("n1", 1, gpus=(0, 1, 2, 3))))
+        await heard(rig, "17")
+        client = rig.client(0)
+        job = (await client.post("/jobs", json={"command": ["true"], "workdir": "/", "gpus": 2})).json()["id"]
+        await rig.state(client, job, "PENDING")
+        assert (await client.get(f"/jobs/{job}/why")).json()["estimated_at"] is not None
+        rig.engine.hold(f"{job}.1", Reason("held", "an administrator holds it"))
+        await rig.until(lambda: rig.desk.book.live.jobs[job].reason.code == "held")
+        assert (await client.get(f"/jobs/{job}/why")).json()["estimated_at"] is None
+
+    on_rig(scenario, tmp_path, engine=FakeCluster([node("n1", gpus=4)]))
+
+
 def test_their_owners_quota_counts_them(tmp_path: Path) -> None:
     async def scenario(rig: Rig) -> None:
         await move_in(rig)

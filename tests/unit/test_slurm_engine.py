@@ -210,6 +210,27 @@ def test_the_stops_of_many_go_with_few_commands(tmp_path: Path) -> None:
     assert all(call.startswith("--user=0 --state=PENDING ") for call in calls)
 
 
+def test_the_parts_of_a_job_of_others_end_together(tmp_path: Path) -> None:
+    """Slurm ends all of them with the first; a refusal of something else is still told."""
+    said = tmp_path / "said"
+    over, refused = "Invalid job id specified", "Access/permission denied"
+    answers = f'*17) echo "scancel: error: {over}";; *) echo "scancel: error: {refused}";;'
+    engine = slurm_that_lists(
+        tmp_path,
+        *((number, "PENDING", "") for number in (9, 17)),
+        programs={"scancel": f'echo "$@" >> {said}\ncase "$*" in {answers} esac >&2\nexit 1'},
+    )
+
+    async def scenario() -> None:
+        others = {one.id: one.handle for one in await engine.others()}
+        await engine.stop(others["slurm:17"], grace=NEVER)
+        with pytest.raises(Refused, match="permission denied"):
+            await engine.stop(others["slurm:9"], grace=NEVER)
+
+    play(engine, scenario)
+    assert len(said.read_text().splitlines()) == 2
+
+
 def test_a_script_that_may_not_have_heard_is_told_again_and_not_for_ever(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

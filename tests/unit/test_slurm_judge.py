@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 
 from danlu.engines.base import Ending, Observation, RunState
 from danlu.engines.slurm_job_text import PastJob, QueueLine
-from danlu.engines.slurm_judge import Evidence, choose, extras, judge
+from danlu.engines.slurm_judge import SUSPENDED, Evidence, choose, extras, judge
 from danlu.engines.slurm_script import Begun, Ended
 
 NOW = datetime(2026, 11, 16, tzinfo=UTC)
@@ -46,6 +46,12 @@ def test_a_run_that_slurm_takes_back_is_not_over() -> None:
     assert (waits.state, waits.attempt) == (RunState.PENDING, 2)
     again = verdict(lines=[LINE], begun=replace(BEGUN, restart=1), ended=told)
     assert (again.state, again.attempt) == (RunState.RUNNING, 2)
+
+
+def test_a_run_that_slurm_has_suspended_says_so_while_it_is() -> None:
+    suspended = verdict(lines=[state("SUSPENDED")], begun=BEGUN, notes=("a",))
+    assert (suspended.state, suspended.notes) == (RunState.RUNNING, ("a", SUSPENDED))
+    assert verdict(lines=[LINE], begun=BEGUN, notes=("a",)).notes == ("a",)
 
 
 def test_a_run_that_ended_by_itself_is_over_even_if_slurm_forgot_that_it_began() -> None:

@@ -133,3 +133,21 @@ def test_what_ranks_say_makes_the_end_of_a_run(
     assert (ended.ending, ended.exit_code, ended.by_slurm) == (Ending(ending), code, by_slurm)
     assert text in ended.text
     assert not list(tmp_path.glob("tmp.*"))
+
+
+@pytest.mark.parametrize(
+    ("goes_on", "ending", "code"),
+    [("exit 3", Ending.EXITED, 3), ("kill -TERM $$", Ending.EXITED, 143), ("exec sleep 9", Ending.TIMED_OUT, 143)],
+)
+def test_a_run_that_was_suspended_ends_as_any_other(tmp_path: Path, goes_on: str, ending: Ending, code: int) -> None:
+    """Slurm suspends with the signal of a terminal, of which bash makes much if it keeps jobs."""
+    command = ("sh", "-c", f"(sleep 0.2; kill -CONT $$) & kill -TSTP $$; sleep 0.2; {goes_on}")
+    launch = replace(LAUNCH, command=command, workdir=str(tmp_path), time_limit=timedelta(seconds=2))
+    (tmp_path / "inside").write_text(render_inside(launch, str(tmp_path)))
+    (tmp_path / "env").write_text("")
+    script = render_script(launch, str(tmp_path), "token")
+    env = {"PATH": "/usr/bin:/bin", "SLURM_JOB_ID": "17"}
+    subprocess.run(["bash"], input=script, env=env, capture_output=True, text=True, timeout=60)
+    ended = parse_ended((tmp_path / "exit").read_text())
+    assert ended is not None
+    assert (ended.ending, ended.exit_code) == (ending, code)

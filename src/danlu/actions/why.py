@@ -29,6 +29,7 @@ _NO_ROOM = frozenset({"no_gpus", "no_shards", "no_cpus", "no_memory", "no_nodes"
 # Why a job waits in an engine's own queue, if it waits for what others hold.
 _FOR_ROOM = frozenset({"no_room", "behind", "quota", "reclaiming"}) | _NO_ROOM
 NOT_LOOKED_AT = "slurm_new"  # the engine has only just got it
+_GUESSED = frozenset({"no_room", "behind", "reclaiming", NOT_LOOKED_AT}) | _NO_ROOM
 
 TeamsOf = Callable[[str], tuple[Membership, ...]]
 
@@ -90,7 +91,9 @@ def _as_the_engine_says(job: Job, wait: Wait | None, estimated_at: datetime | No
         reason = Reason(reason.code, f"{reason.text}: {wait.reason.text}")
     if estimated_at is not None:
         return Wait(reason, wait.place, estimated_at)
-    return Wait(reason, wait.place, wait.estimated_at, is_guess=True)
+    # We can guess when there is room, and not when somebody lets it go, or what else the engine waits for.
+    guessed = wait.estimated_at if reason.code in _GUESSED else None
+    return Wait(reason, wait.place, guessed, is_guess=True)
 
 
 async def dry_run(book: Book, outlook: Outlook, rules: Rules, actor: Actor, wish: Wish, *, now: datetime) -> DryRun:

@@ -223,6 +223,12 @@ class FakeCluster(FakeEngine):
         self._others |= {one.id: one for one in others}
         self._on_change()
 
+    def hold(self, run_id: RunId | str, why: Reason) -> None:
+        """It waits in the cluster's queue, for this."""
+        handle = self.handle(RunId(run_id))
+        self._seen[handle] = replace(self._seen[handle], reason=why)
+        self._on_change()
+
     def drop(self, *ids: str) -> None:
         """It forgets them."""
         for one in ids:

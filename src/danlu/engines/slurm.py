@@ -27,7 +27,7 @@ from danlu.engines.slurm_shell import open_stream
 from danlu.engines.slurm_starts import Starts
 from danlu.engines.slurm_stops import Stops
 from danlu.engines.slurm_text import NodeFacts, parse_hostlist
-from danlu.engines.slurm_words import last_words
+from danlu.engines.slurm_words import ALREADY_OVER, last_words
 from danlu.errors import EngineDown, Refused
 
 log = logging.getLogger(__name__)
@@ -366,8 +366,8 @@ class SlurmEngine:
                 answer = await self._commands.run(words)
                 if is_trouble(answer):
                     raise EngineDown(f"Slurm does not answer: {last_words(answer.said)}")
-                if answer.code:
-                    said = last_words(answer.said)
+                said = last_words(answer.said)
+                if answer.code and said not in ALREADY_OVER:
                     raise Refused(f"Slurm does not let this server stop it: {said}", "its owner can: `scancel`")
         self._woken()
 

@@ -122,6 +122,9 @@ end_at() { # TERM_AT KILL_AT: only ever sooner
   { [ -z "$term_by" ] || [ "$1" -lt "$term_by" ]; } && term_by=$1
   { [ -z "$kill_by" ] || [ "$2" -lt "$kill_by" ]; } && kill_by=$2
   [ -n "$ender" ] && kill -KILL -- "-$ender"
+  local mode=+m
+  [[ $- == *m* ]] && mode=-m
+  set -m
   (
     clock; [ "$term_by" -gt "$now" ] && pause $((term_by - now))
     if [ "$kill_by" -gt "$term_by" ]; then tell TERM; clock; [ "$kill_by" -gt "$now" ] && pause $((kill_by - now)); fi
@@ -129,6 +132,7 @@ end_at() { # TERM_AT KILL_AT: only ever sooner
     force
   ) &
   ender=$!
+  set $mode
 }
 asked() {
   rang=1

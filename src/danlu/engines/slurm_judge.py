@@ -16,6 +16,7 @@ UNKNOWN = Observation(RunState.UNKNOWN)
 TAKEN = Observation(RunState.PENDING, reason=Reason("slurm_new", "Slurm has taken it and not looked at it yet"))
 NO_WORD = Reason("lost", "it is no longer in Slurm, and left no word how it ended")
 FORGOTTEN = Reason("lost", "Slurm ended it and no longer knows why: its controller may have been killed, and forgot it")
+SUSPENDED = "Slurm has suspended it: it does nothing until Slurm resumes it"
 _SIGNALS = 128
 _RAN = frozenset({"COMPLETED", "FAILED", "OUT_OF_MEMORY", "TIMEOUT"})
 
@@ -95,6 +96,7 @@ def _alive(line: QueueLine, evidence: Evidence, seats: Mapping[int, tuple[Seat, 
             notes=evidence.notes,
         )
     go = begun.restart + (2 if evidence.begins_again else 1) if begun else 1
+    suspended = (SUSPENDED,) if line.state == "SUSPENDED" else ()
     names = parse_hostlist(line.nodelist)
     plain = tuple(Seat(name, evidence.cpus, evidence.memory_mib) for name in names)
     return Observation(
@@ -102,7 +104,7 @@ def _alive(line: QueueLine, evidence: Evidence, seats: Mapping[int, tuple[Seat, 
         started_at=line.starts_at,
         seats=seats.get(line.number) or plain,
         attempt=go,
-        notes=evidence.notes,
+        notes=(*evidence.notes, *suspended),
     )
 
 

@@ -51,15 +51,14 @@ is_lost() { # bash up to 5.2 may overlook that $child ends just as a signal come
   ! kill -0 "$child" && [[ $'\n'"$(jobs -rp)"$'\n' == *$'\n'"$child"$'\n'* ]]
 }
 await_child() { # until it is over: $code is how, or nothing if that was overlooked
-  local forced=
-  [ "${BASH_VERSINFO[0]}" -ge 5 ] && forced=-f # or it comes back for one that is only stopped
+  set +m # with job control, bash leaves its loops and skips its traps once $child was stopped, as Slurm suspends
   while :; do
     rang=
-    wait $forced "$child"; code=$?
+    wait "$child"; code=$?
     if [ -n "$rang" ]; then
       is_lost && { code=; return; }
     elif kill -0 "$child" 2> /dev/null; then
-      sleep 0.2
+      sleep 0.2 # it was stopped before, and that is all that bash knows
     else
       # What bash says first may be from when it was stopped (147 to 150).
       [ "$code" -ge 147 ] && [ "$code" -le 150 ] && { wait "$child"; code=$?; }

@@ -137,6 +137,8 @@ _TROUBLES = re.compile(
     r"|Connection (refused|reset by peer|timed out)|No route to host|Network is unreachable|Host is down|Broken pipe"
     r"|Resource temporarily unavailable|Temporary failure in name resolution|Too many open files( in system)?"
 )
+# What `scancel` says of a job that is over, as that of a job of several parts when another part was stopped.
+ALREADY_OVER = frozenset({"Invalid job id specified", "Job/step already completing or completed"})
 # Says only that there was an error: what it was stands before it.
 _GENERIC = frozenset({"Unspecified error", "Generic error", "cli_filter plugin terminated with error"})
 _SUBMIT_FAILED = "Batch job submission failed: "
