@@ -141,6 +141,20 @@ def test_after_a_quiet_week_it_still_looks(tmp_path: Path) -> None:
     play(engine, scenario)
 
 
+def test_a_controller_that_hung_once_is_soon_asked_again(tmp_path: Path) -> None:
+    asked = tmp_path / "asked"
+    hangs_once = f'date +%s.%N >> {asked}; [ "$(wc -l < {asked})" -ne 3 ] || sleep 1'
+    engine = slurm_that_lists(tmp_path, programs={"squeue": hangs_once})
+
+    async def scenario() -> None:
+        while not asked.exists() or len(asked.read_text().splitlines()) < 4:
+            await asyncio.sleep(0.01)
+
+    play(engine, scenario)
+    moments = [float(line) for line in asked.read_text().splitlines()]
+    assert moments[3] - moments[2] < 4.5, "and not only after four times as long as it hung"
+
+
 def test_a_submit_that_was_killed_is_no_refusal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever killed it: Slurm may have the job."""
     monkeypatch.setattr("danlu.engines.slurm_runs.SETTLES_AFTER_S", 0.0)
