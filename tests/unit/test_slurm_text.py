@@ -66,6 +66,12 @@ def test_nodes_are_read(version: str) -> None:
     assert facts["gn3"].why == "bad fan, card 2"
 
 
+def test_a_node_that_is_reserved_for_others_takes_no_jobs() -> None:
+    words = {"IDLE": True, "IDLE+PLANNED": True, "IDLE+RESERVED+PLANNED": False, "MIXED+RESERVED": False}
+    lines = [f"NodeName=n{at} CPUTot=8 RealMemory=1000 State={word} Partitions=gpu" for at, word in enumerate(words)]
+    assert [facts.node.accepts_jobs for facts in text.parse_nodes("\n".join(lines))] == list(words.values())
+
+
 def test_the_newer_version_tells_how_full_each_card_is() -> None:
     facts = {one.node.name: one for one in text.parse_nodes(printed("scontrol-node", "24.11.5"))}
     assert facts["gn1"].used.shards_of == {2: 16}

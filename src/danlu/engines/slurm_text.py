@@ -12,6 +12,7 @@ ASSOCIATION_FORMAT = "account,user,partition"
 _CLOSED = frozenset(
     {"DOWN", "DRAIN", "DRAINED", "DRAINING", "ERROR", "FAIL", "FAILING", "FUTURE", "UNKNOWN", "UNK", "INVAL", "MAINT"}
     | {"NOT_RESPONDING", "POWERING_DOWN", "REBOOT", "REBOOT_ISSUED", "REBOOT_REQUESTED", "INVALID_REG", "BLOCKED"}
+    | {"RESERVED"}  # now, and for others: Danlu's jobs ask for no reservation
 )
 # Anybody may ask for billions of cards, and is listed: nothing is written out further than it can be true.
 MOST_OF_A_NODE, MOST_NODES, MOST_BRACKETS = 1 << 13, 1 << 16, 8
