@@ -10,11 +10,12 @@ import httpx
 import pytest
 
 from danlu.actions import planning
+from danlu.domain.job import Reason
 from danlu.domain.ledger import Charge
 from danlu.domain.quota import Quota
 from danlu.domain.resources import Seat
 from danlu.engines.base import NodeNow
-from danlu.engines.fake import FakeCluster
+from danlu.engines.fake import FakeCluster, Play
 from danlu.store.people import Limit
 from tests.app.rig import Rig, on_rig
 from tests.app.shares import come, move_in
@@ -92,6 +93,30 @@ def test_cards_that_are_nobodys_for_a_moment_cost_no_borrower_more(
         monkeypatch.setattr(planning, "MOMENT", timedelta(0))  # somebody has them, it turns out
         await submit(li)
         await rig.until(lambda: len({stop[0] for stop in engine.stops}) == 2)
+
+    on_rig(scenario, tmp_path, engine=engine)
+
+
+def test_who_is_given_back_cards_waits_for_those_and_not_for_what_the_cluster_thinks(tmp_path: Path) -> None:
+    engine = FakeCluster(
+        [node("n1", gpus=1, cpus=32)],
+        seats=lambda launch: () if launch.team == "cv" else (Seat("n1", 1, gpus=(0,)),),
+        plays=lambda launch: Play(ignores_term=True),
+    )
+
+    async def scenario(rig: Rig) -> None:
+        await move_in(rig)
+        await rig.desk.roster.record([Limit("team:nlp", Quota(gpus=0, borrow=True)), Limit("team:cv", Quota(gpus=1))])
+        li, dean = await come(rig, "li"), await come(rig, "dean")
+        await rig.state(li, await submit(li, gpus=1, preemptible=True, signal="USR1@60", time="5h"), "RUNNING")
+        owner = await submit(dean, gpus=1)
+        await rig.state(dean, owner, "PENDING")
+        now = datetime.now(UTC)
+        engine.hold(f"{owner}.1", Reason("no_room", "no cards"), estimated_at=now + timedelta(hours=5))
+        await rig.until(lambda: engine.stops and owner in rig.desk.outlook.estimates)
+        why = (await dean.get(f"/jobs/{owner}/why")).json()
+        assert why["reason"]["code"] == "reclaiming"
+        assert datetime.fromisoformat(why["estimated_at"]) < now + timedelta(minutes=5)
 
     on_rig(scenario, tmp_path, engine=engine)
 

@@ -84,8 +84,8 @@ def _as_the_engine_says(job: Job, wait: Wait | None, estimated_at: datetime | No
         return Wait(job.reason, 0, estimated_at)
     reason = job.reason
     if wait.reason.code == "reclaiming":
-        reason = wait.reason
-    elif reason.code == NOT_LOOKED_AT and wait.reason.code in _NO_ROOM:
+        return wait  # of which the engine knows nothing
+    if reason.code == NOT_LOOKED_AT and wait.reason.code in _NO_ROOM:
         reason = wait.reason  # what the engine will see as well
     elif reason.code in ("no_room", "behind") and wait.reason.code in _NO_ROOM:
         reason = Reason(reason.code, f"{reason.text}: {wait.reason.text}")

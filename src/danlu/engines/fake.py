@@ -210,9 +210,13 @@ class FakeCluster(FakeEngine):
     has_scheduler = True
 
     def __init__(
-        self, nodes: Sequence[Node] = (), *, seats: Callable[[Launch], tuple[Seat, ...]] = lambda launch: ()
+        self,
+        nodes: Sequence[Node] = (),
+        *,
+        seats: Callable[[Launch], tuple[Seat, ...]] = lambda launch: (),
+        plays: Callable[[Launch], Play] = lambda launch: Play(),
     ) -> None:
-        super().__init__(nodes)
+        super().__init__(nodes, plays=plays)
         self.words: dict[str, NodeNow] = {}
         self.first: set[Handle] = set()
         self._seats = seats
@@ -223,10 +227,10 @@ class FakeCluster(FakeEngine):
         self._others |= {one.id: one for one in others}
         self._on_change()
 
-    def hold(self, run_id: RunId | str, why: Reason) -> None:
+    def hold(self, run_id: RunId | str, why: Reason, estimated_at: datetime | None = None) -> None:
         """It waits in the cluster's queue, for this."""
         handle = self.handle(RunId(run_id))
-        self._seen[handle] = replace(self._seen[handle], reason=why)
+        self._seen[handle] = replace(self._seen[handle], reason=why, estimated_at=estimated_at)
         self._on_change()
 
     def drop(self, *ids: str) -> None:
