@@ -143,11 +143,23 @@ def test_a_run_that_was_suspended_ends_as_any_other(tmp_path: Path, goes_on: str
     """Slurm suspends with the signal of a terminal, of which bash makes much if it keeps jobs."""
     command = ("sh", "-c", f"(sleep 0.2; kill -CONT $$) & kill -TSTP $$; sleep 0.2; {goes_on}")
     launch = replace(LAUNCH, command=command, workdir=str(tmp_path), time_limit=timedelta(seconds=2))
-    (tmp_path / "inside").write_text(render_inside(launch, str(tmp_path)))
-    (tmp_path / "env").write_text("")
-    script = render_script(launch, str(tmp_path), "token")
+    assert _outcome(launch, tmp_path) == (ending, code)
+
+
+def test_a_watch_that_is_ended_with_the_run_is_no_time_limit(tmp_path: Path) -> None:
+    """Slurm ends all processes at once, some before others."""
+    end_sleeps = "for one in $(pgrep -P $PPID); do pkill -TERM -x -P $one sleep && echo >> ended; done"
+    command = ("sh", "-c", f"until [ -e ended ]; do sleep 0.1; {end_sleeps}; done; sleep 0.5; exit 3")
+    launch = replace(LAUNCH, command=command, workdir=str(tmp_path), time_limit=timedelta(hours=2))
+    assert _outcome(launch, tmp_path) == (Ending.EXITED, 3)
+
+
+def _outcome(launch: Launch, folder: Path) -> tuple[Ending, int | None]:
+    (folder / "inside").write_text(render_inside(launch, str(folder)))
+    (folder / "env").write_text("")
+    script = render_script(launch, str(folder), "token")
     env = {"PATH": "/usr/bin:/bin", "SLURM_JOB_ID": "17"}
     subprocess.run(["bash"], input=script, env=env, capture_output=True, text=True, timeout=60)
-    ended = parse_ended((tmp_path / "exit").read_text())
+    ended = parse_ended((folder / "exit").read_text())
     assert ended is not None
-    assert (ended.ending, ended.exit_code) == (ending, code)
+    return ended.ending, ended.exit_code

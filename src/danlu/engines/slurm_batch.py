@@ -165,8 +165,9 @@ watch=
 if [ -n "$limit" ]; then
   (
     trap - USR1 USR2 URG TERM INT HUP
-    if [ -n "$notice" ]; then pause $((limit - lead)); warn "$notice"; pause "$lead"; else pause "$limit"; fi
-    kill -USR1 $$
+    # Where Slurm ends all processes at once, this one may see its sleep end before itself: no time has passed then.
+    if [ -n "$notice" ]; then pause $((limit - lead)) || exit; warn "$notice"; limit=$lead; fi
+    pause "$limit" && kill -USR1 $$
   ) &
   watch=$!
 fi
