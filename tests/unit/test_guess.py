@@ -58,6 +58,13 @@ def test_an_array_at_its_limit_goes_on_when_its_first_task_may_be_over() -> None
     assert guessed(seen, "a").estimated_at == NOW + timedelta(minutes=10)
 
 
+def test_who_waits_for_an_array_waits_for_all_its_rounds() -> None:
+    tasks = [holding(f"a_{number}", gpus=(number,), minutes=60) for number in (0, 1)]
+    array = waiting("a", gpus=1, minutes=60, count=8, may_start=0)
+    seen = snapshot(node(gpus=4), *tasks, array, waiting("b", blocked=DEPENDS))
+    assert guessed(seen, "b", ("a",)).estimated_at == NOW + timedelta(hours=5)
+
+
 def test_what_no_waiting_helps_gets_no_guess() -> None:
     seen = snapshot(node(gpus=1), waiting("a", gpus=2), waiting("b", blocked=Reason("disabled", "…")))
     assert guessed(seen, "a").estimated_at is None

@@ -3,6 +3,7 @@
 from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import cached_property
+from math import ceil
 
 from danlu.scheduler.plan import plan
 from danlu.scheduler.snapshot import Holding, Plan, Snapshot, Wait, Waiting
@@ -50,11 +51,13 @@ class Guess:
 
     def end(self, key: str) -> datetime | None:
         """Of a job, or of the last job of an array, that runs or waits."""
-        ends = [one.ends_at for one in self._held(key) if one.ends_at]
+        held = self._held(key)
+        ends = [one.ends_at for one in held if one.ends_at]
         entry = self._entry(key)
         start = self.start(entry.key) if entry and entry.blocked is None else None
         if entry and start and entry.time_limit:
-            ends.append(start + entry.time_limit)
+            rounds = ceil(entry.count / max(len(held) + entry.may_start, 1))  # as many at once as its limit allows
+            ends.append(start + rounds * entry.time_limit)
         return max(ends, default=None)
 
     def _held(self, key: str) -> list[Holding]:
