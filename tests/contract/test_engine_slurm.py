@@ -249,6 +249,33 @@ async def test_a_run_of_a_lost_node_goes_on_elsewhere(rig: Any) -> None:
     assert (await rig.ended(handle)).attempt == 2
 
 
+@older_impatient
+async def test_where_only_the_daemon_of_a_node_is_lost_the_run_does_not_go_on_twice(rig: Any) -> None:
+    lives = f"while :; do touch {rig.folder}/lives-on-$DANLU_NODE; sleep 0.1; done"
+    handle = await rig.start("left.1", "sh", "-c", lives)
+    (seat,) = (await rig.observe(handle)).seats
+    left = rig.folder / f"lives-on-{seat.node}"
+    await rig.until(left.exists)
+    rig.cluster.kill_node_daemon(seat.node)
+
+    async def is_elsewhere() -> bool:
+        seen = (await rig.engine.observe([handle])).get(handle)
+        return bool(seen and seen.seats and seen.seats[0].node != seat.node)
+
+    async def is_still() -> bool:
+        left.unlink(missing_ok=True)
+        await asyncio.sleep(2)
+        return not left.exists()
+
+    assert await until(is_elsewhere)
+    assert await until(is_still)
+    seen = await rig.observe(handle)
+    assert (seen.state, seen.attempt) == (RunState.RUNNING, 2)
+    await rig.engine.stop(handle, grace=NEVER)
+    end = await rig.ended(handle)
+    assert (end.ending, end.attempt) == (Ending.STOPPED, 2)
+
+
 @both_versions
 async def test_jobs_of_others_are_seen_and_can_be_stopped(rig: Any) -> None:
     number = rig.cluster.submit("sleep 1000", "--gres=gpu:1", "--job-name=plain", "--time=10")

@@ -144,10 +144,12 @@ asked() {
   [ -n "$notice_now" ] && [ -z "$kill_by" ] && warn "$notice_now"
   end_at $((now + ${lead_ms:-0})) $((now + ${lead_ms:-0} + ${grace_ms:-0}))
 }
+is_replaced() { [ "$(fact restart "$folder/began")" -gt "$restart" ]; }
 late() {
   rang=1
-  [ "$ending" = exited ] && ending=timed_out
   clock
+  is_replaced && { end_at "$now" "$now"; return; }
+  [ "$ending" = exited ] && ending=timed_out
   end_at "$now" $((now + grace))
 }
 told_by_slurm() { # SIGNAL: Slurm ends this job, or begins it again later
@@ -171,9 +173,14 @@ if [ -n "$limit" ]; then
   ) &
   watch=$!
 fi
+( # Where only the daemon of a node is lost, its runs go on there, and Slurm begins them elsewhere: those are the runs.
+  trap - USR1 USR2 URG TERM INT HUP
+  while pause 10000; do is_replaced && kill -USR1 $$; done
+) &
+guard=$!
 await_child
 trap '' USR1 USR2 URG TERM INT HUP
-for job in $watch $ender $child; do kill -KILL -- "-$job"; done
+for job in $watch $guard $ender $child; do kill -KILL -- "-$job"; done
 count
 [ -e "$failed" ] && finish not_started "$(fact code "$failed")" "$(fact text "$failed")"
 [ "$ending" = exited ] || text=
