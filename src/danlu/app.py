@@ -33,6 +33,7 @@ from danlu.config import Settings
 from danlu.domain.quota import parse_quota
 from danlu.domain.resources import Node
 from danlu.engines.base import Engine
+from danlu.engines.far_folder import FarFolder
 from danlu.engines.local import LocalEngine
 from danlu.engines.logfiles import LogFiles
 from danlu.errors import DanluError, Refused, Unreachable
@@ -127,7 +128,7 @@ async def rooms(settings: Settings, place: boot.Place, store: SqlStore, stopping
         office = Office(roster, store, _people_rules(settings))
         await engine.open(book.changed.set)
         stack.push_async_callback(engine.close)
-        files = LogFiles()
+        files = LogFiles(FarFolder(place.files_dir) if engine.has_scheduler else None)
         stack.callback(files.close)
         run_as = RunAs(boot.server_user(), settings.runs_as_submitter, is_shut=settings.runs_for_itself, roster=roster)
         launcher = Launcher(

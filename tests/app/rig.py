@@ -20,6 +20,7 @@ from danlu.api.server import make_app
 from danlu.domain.queue import Queue
 from danlu.domain.resources import Node
 from danlu.engines.fake import FakeEngine
+from danlu.engines.far_folder import FarFolder
 from danlu.engines.logfiles import LogFiles
 from danlu.loops.launching import Launcher
 from danlu.loops.others import in_books
@@ -79,6 +80,7 @@ async def rig(
     nodes: Sequence[Node] = (),
     queues: Mapping[str, Queue] | None = None,
     engine: FakeEngine | None = None,
+    far_logs: bool = False,
     **node_options: Any,
 ) -> AsyncIterator[Rig]:
     """One node `desk`, or the given ones; or an engine that brings its own."""
@@ -87,7 +89,7 @@ async def rig(
     book = Book(store, await store.open())
     roster = Roster(store, await store.people(), book.changed.set)
     engine = engine or FakeEngine(nodes)
-    files = LogFiles()
+    files = LogFiles(FarFolder(str(folder)) if far_logs else None)
     inventory = Inventory(nodes, queues, is_known=not engine.has_scheduler)
     launcher = Launcher(book, str(folder), inventory, as_submitter=False, grace=timedelta(seconds=30))
     half_life, now = timedelta(days=7), datetime.now(UTC)

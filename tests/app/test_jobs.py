@@ -3,6 +3,7 @@
 import asyncio
 import json
 import struct
+import threading
 from collections import Counter
 from collections.abc import Sequence
 from datetime import timedelta
@@ -13,6 +14,8 @@ from typing import Any
 import httpx
 import pytest
 
+from danlu.actions import logs
+from danlu.engines import far_folder, logfiles
 from danlu.engines.base import Ending, Launch
 from danlu.engines.fake import FakeEngine, Play
 from tests.app.rig import Rig, on_rig
@@ -392,7 +395,8 @@ def read_frames(data: bytes) -> list[tuple[str, bytes]]:
     return frames
 
 
-def test_a_follower_sees_states_every_byte_and_the_exit_code(tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_far", [False, True])
+def test_a_follower_sees_states_every_byte_and_the_exit_code(tmp_path: Path, is_far: bool) -> None:
     async def scenario(rig: Rig) -> None:
         client = rig.client(ROOT)
 
@@ -418,7 +422,40 @@ def test_a_follower_sees_states_every_byte_and_the_exit_code(tmp_path: Path) -> 
         assert [payload for kind, payload in read_frames(rest.content) if kind == "L"] == [b"zzz"]
         assert (await client.get(f"/jobs/{job_id}/logs?follow=true&offset=10")).content == log[10:]
 
-    on_rig(scenario, tmp_path)
+    on_rig(scenario, tmp_path, far_logs=is_far)
+
+
+def test_a_follower_waits_for_a_folder_that_hangs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    goes_on, read = threading.Event(), logfiles._read_now
+    goes_on.set()
+
+    def hang(path: str, offset: int) -> bytes:
+        goes_on.wait()
+        return read(path, offset)
+
+    monkeypatch.setattr(logfiles, "_read_now", hang)
+    monkeypatch.setattr(far_folder, "PATIENCE_S", 0.05)
+    monkeypatch.setattr(logs, "HEARTBEAT_S", 0.05)
+
+    async def scenario(rig: Rig) -> None:
+        client = rig.client(ROOT)
+        job = (await submit(client))["id"]
+        await rig.state(client, job, "RUNNING")
+        goes_on.clear()
+        rig.write_log(f"{job}.1", b"its last words\n")
+        following = asyncio.create_task(client.get(f"/jobs/{job}/follow"))
+        try:
+            rig.engine.finish(f"{job}.1")
+            await rig.state(client, job, "SUCCEEDED")
+            await asyncio.sleep(0.3)
+            assert not following.done(), "nobody knows whether there is more to read"
+        finally:
+            goes_on.set()
+        frames = read_frames((await following).content)
+        assert b"".join(payload for kind, payload in frames if kind == "L") == b"its last words\n"
+        assert {"B", "E"} <= {kind for kind, _ in frames}
+
+    on_rig(scenario, tmp_path, far_logs=True)
 
 
 def test_a_follower_stays_through_waiting_and_retries(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from danlu.engines.far_folder import FarFolder
 from danlu.engines.logfiles import CHUNK, LogFiles, offset_of_tail
 
 
@@ -38,7 +39,7 @@ def test_all_followers_see_each_growth_and_the_file_is_let_go(tmp_path: Path) ->
 
     async def follow(files: LogFiles, size: int) -> bytes:
         seen = b""
-        with files.open(str(path)) as growing:
+        with await files.open(str(path)) as growing:
             while len(seen) < size:
                 growth = growing.growth()
                 data = await growing.read(len(seen))
@@ -63,11 +64,38 @@ def test_all_followers_see_each_growth_and_the_file_is_let_go(tmp_path: Path) ->
     asyncio.run(scenario())
 
 
+def test_growth_is_seen_that_the_kernel_does_not_tell_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "log"
+    path.write_bytes(b"first\n")
+    monkeypatch.setattr(LogFiles, "_woken", lambda self: self._inotify.read(timeout=0))  # as on a network file system
+
+    async def scenario() -> None:
+        files = LogFiles(FarFolder(str(tmp_path)))
+        with await files.open(str(path)) as one, await files.open(str(path)) as other:
+            assert (one is other, await one.read(0)) == (True, b"first\n")
+            offset = 6
+            for line in (b"second\n", b"third\n"):
+                growth = one.growth()
+                with path.open("ab") as log:
+                    log.write(line)
+                await growth
+                assert await one.read(offset) == line
+                offset += len(line)
+            assert await files.size(str(path)) == offset
+            assert [data async for data in files.read_all(str(path), 2, 9)] == [b"rst\nsecon"]
+            path.unlink()
+            assert await one.read(offset) == b""
+        assert files.is_idle
+        files.close()
+
+    asyncio.run(scenario())
+
+
 def test_a_missing_file_is_not_opened(tmp_path: Path) -> None:
     async def scenario() -> None:
         files = LogFiles()
         with pytest.raises(FileNotFoundError):
-            files.open(str(tmp_path / "none"))
+            await files.open(str(tmp_path / "none"))
         files.close()
 
     asyncio.run(scenario())

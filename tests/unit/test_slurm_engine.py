@@ -18,7 +18,7 @@ import pytest
 
 from danlu.domain.job import RunId
 from danlu.domain.resources import Ask
-from danlu.engines import slurm_folders, slurm_runs, slurm_starts, slurm_stops
+from danlu.engines import far_folder, slurm_runs, slurm_starts, slurm_stops
 from danlu.engines.base import Ending, Launch, Observation, RunState
 from danlu.engines.slurm import SlurmEngine
 from danlu.engines.slurm_folders import Folders, Record
@@ -564,7 +564,7 @@ def test_a_shared_folder_that_hangs_is_said_and_what_was_known_stays(
         return ended(self, record)
 
     monkeypatch.setattr(Folders, "ended", hang)
-    monkeypatch.setattr(slurm_folders, "PATIENCE_S", 0.2)
+    monkeypatch.setattr(far_folder, "PATIENCE_S", 0.2)
     engine = slurm_that_lists(tmp_path, (7, "RUNNING", "danlu:abcd:a.1"))
 
     async def told() -> str:

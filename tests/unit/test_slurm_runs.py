@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from danlu.engines.base import Observation, RunState
+from danlu.engines.base import Ending, Observation, RunState
 from danlu.engines.slurm_commands import Commands
 from danlu.engines.slurm_folders import Folders, Record
 from danlu.engines.slurm_job_text import QueueLine
@@ -139,3 +139,27 @@ def test_an_end_that_cannot_be_written_down_is_told_later(tmp_path: Path) -> Non
     assert asyncio.run(runs.glance())
     assert (runs.seen["a.1"].state, runs.seen["a.1"].exit_code) == (RunState.ENDED, 3)
     assert (records / "a.1.json").exists()
+
+
+def test_a_word_that_the_file_system_hides_is_asked_for_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As NFS does for half a minute with a file that was not there before."""
+    runs, look = begun(tmp_path)
+    (tmp_path / "runs" / "a.1" / "exit").write_text("token=t\nrestart=0\nending=timed_out\ncode=143\n")
+    read, is_fresh = Folders.ended, []
+    monkeypatch.setattr(Folders, "freshen", lambda self, record: is_fresh.append(record.run_id))
+    monkeypatch.setattr(Folders, "ended", lambda self, record: read(self, record) if is_fresh else None)
+    assert look_at(runs, look, "RUNNING").state is RunState.RUNNING
+    assert not is_fresh, "it costs a request each time"
+    assert look_at(runs, look, "FAILED").ending is Ending.TIMED_OUT
+
+
+def test_to_freshen_a_folder_changes_nothing_in_it(tmp_path: Path) -> None:
+    runs, _ = begun(tmp_path)
+    folder = tmp_path / "runs" / "a.1"
+    folder.chmod(0o711)
+    before = folder.stat()
+    time.sleep(0.02)
+    runs._folders.freshen(runs.records["a.1"])
+    after = folder.stat()
+    assert (after.st_mode, after.st_mtime_ns, after.st_uid) == (before.st_mode, before.st_mtime_ns, before.st_uid)
+    assert after.st_ctime_ns > before.st_ctime_ns, "the file server was asked"

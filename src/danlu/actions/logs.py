@@ -10,7 +10,7 @@ from danlu.actions.refs import resolve_one
 from danlu.domain.account import Actor, demand
 from danlu.domain.job import Job, JobState
 from danlu.engines.logfiles import Growing, LogFiles, offset_of_tail
-from danlu.errors import Invalid
+from danlu.errors import EngineDown, Invalid
 from danlu.provision.folders import log_path_of
 from danlu.store.book import Book
 
@@ -38,7 +38,9 @@ class StillHere:
 Followed = JobSeen | LogBytes | StillHere
 
 
-async def find_log(book: Book, files_dir: str, actor: Actor, ref: str, attempt: int | None) -> tuple[Job, str]:
+async def find_log(
+    book: Book, files: LogFiles, files_dir: str, actor: Actor, ref: str, attempt: int | None
+) -> tuple[Job, str]:
     """The job and the path of its log, if the actor may read it."""
     job = await resolve_one(book, actor, ref)
     check_reader(actor, job)
@@ -48,7 +50,10 @@ async def find_log(book: Book, files_dir: str, actor: Actor, ref: str, attempt: 
         return job, log_path_of(files_dir, job.run_id)
     # A run that its engine began again has one log for all those attempts, called after the first of them.
     paths = [log_path_of(files_dir, f"{job.id}.{number}") for number in range(attempt, 0, -1)]
-    return job, next((path for path in paths if os.path.exists(path)), paths[0])
+    for path in paths:
+        if await files.do(os.path.exists, path):
+            return job, path
+    return job, paths[0]
 
 
 def check_reader(actor: Actor, job: Job) -> None:
@@ -56,12 +61,12 @@ def check_reader(actor: Actor, job: Job) -> None:
     demand(actor, "job.logs", job.user, f"the log of {job.id}", teams=(job.spec.team,))
 
 
-def first_offset(path: str, *, tail: int | None, offset: int) -> int:
+async def first_offset(files: LogFiles, path: str, *, tail: int | None, offset: int) -> int:
     """Where to begin reading; a log that does not exist yet begins at 0."""
     if tail is None:
         return offset
     try:
-        return offset_of_tail(path, tail)
+        return await files.do(offset_of_tail, path, tail)
     except FileNotFoundError:
         return 0
 
@@ -70,7 +75,7 @@ async def follow_to_end(
     book: Book, files: LogFiles, files_dir: str, job: Job, *, offset: int = 0, tail: int | None = None
 ) -> AsyncGenerator[Followed, None]:
     """Everything a person in front of a screen wants to see of a job until it has ended."""
-    offset = first_offset(log_path_of(files_dir, job.run_id), tail=tail, offset=offset)
+    offset = await first_offset(files, log_path_of(files_dir, job.run_id), tail=tail, offset=offset)
     bell = _Bell()
     growing: Growing | None = None
     seen: Job | None = None
@@ -87,14 +92,19 @@ async def follow_to_end(
                     seen = current
                     if not current.state.is_ended:
                         yield JobSeen(current, offset)
-            if growing is None and (seen.state is not JobState.QUEUED or current.run_id != seen.run_id):
-                growing = _open(files, log_path_of(files_dir, seen.run_id))
-            if growing is not None:
-                bell.ring_on(growing.growth())
-                if data := await growing.read(offset):
-                    offset += len(data)
-                    yield LogBytes(data)
-                    continue
+            try:
+                if growing is None and (seen.state is not JobState.QUEUED or current.run_id != seen.run_id):
+                    growing = await _open(files, log_path_of(files_dir, seen.run_id))
+                if growing is not None:
+                    bell.ring_on(growing.growth())
+                    if data := await growing.read(offset):
+                        offset += len(data)
+                        yield LogBytes(data)
+                        continue
+            except (EngineDown, OSError):  # it cannot be read now, so nobody knows whether that was all
+                await bell.heard()
+                yield StillHere()
+                continue
             if current.run_id != seen.run_id:
                 # The log of the run before is read to its end; on with the next attempt.
                 if growing is not None:
@@ -112,9 +122,9 @@ async def follow_to_end(
             growing.close()
 
 
-def _open(files: LogFiles, path: str) -> Growing | None:
+async def _open(files: LogFiles, path: str) -> Growing | None:
     try:
-        return files.open(path)
+        return await files.open(path)
     except FileNotFoundError:
         return None
 

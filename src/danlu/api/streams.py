@@ -2,7 +2,6 @@
 
 import contextlib
 import json
-import os
 import struct
 from collections.abc import AsyncIterator
 
@@ -14,7 +13,6 @@ from danlu.actions.logs import Followed, JobSeen, LogBytes, check_reader, find_l
 from danlu.api.desk import Desk, TheActor, TheDesk, Welcome, job_json
 from danlu.domain.account import Actor
 from danlu.domain.job import Job
-from danlu.engines.logfiles import read_all
 
 router = APIRouter()
 
@@ -48,7 +46,7 @@ def framed(
 async def follow_job(
     desk: TheDesk, actor: TheActor, request: Request, ref: str, offset: int = 0, tail: int | None = None
 ) -> Response:
-    job, _ = await find_log(desk.book, desk.files_dir, actor, ref, None)
+    job, _ = await find_log(desk.book, desk.files, desk.files_dir, actor, ref, None)
     return framed(desk, request, actor, job, offset=_inside(offset), tail=_tail(tail))
 
 
@@ -63,16 +61,17 @@ async def logs(
     offset: int = 0,
     attempt: int | None = None,
 ) -> Response:
-    job, path = await find_log(desk.book, desk.files_dir, actor, ref, attempt)
+    job, path = await find_log(desk.book, desk.files, desk.files_dir, actor, ref, attempt)
     if follow and attempt in (None, job.attempt):
         followed = _followed(desk, request, job, _inside(offset), _tail(tail))
         return StreamingResponse(followed, media_type="text/plain")
-    if not os.path.exists(path):
+    try:
+        start = await first_offset(desk.files, path, tail=_tail(tail), offset=_inside(offset))
+        length = max(0, await desk.files.size(path) - start)
+    except FileNotFoundError:
         return Response(b"", media_type="text/plain")
-    start = first_offset(path, tail=_tail(tail), offset=_inside(offset))
-    length = max(0, os.path.getsize(path) - start)
     return StreamingResponse(
-        read_all(path, start, length), media_type="text/plain", headers={"Content-Length": str(length)}
+        desk.files.read_all(path, start, length), media_type="text/plain", headers={"Content-Length": str(length)}
     )
 
 

@@ -4,37 +4,90 @@ import asyncio
 import contextlib
 import os
 from collections.abc import AsyncIterator, Callable
+from typing import ParamSpec, TypeVar
 
 from inotify_simple import INotify, flags
+
+from danlu.engines.far_folder import FarFolder
+from danlu.errors import EngineDown
 
 CHUNK = 256 * 1024
 # Readers of a log that grows all the time are woken at most this often; a first line goes out at once.
 PAUSE_S = 0.005
+FAR_S = 0.5  # between looks at files of which nobody here is told when they grow
+Given = ParamSpec("Given")
+Found = TypeVar("Found")
 
 
 class LogFiles:
-    """One watch and one read per change, however many follow the same file."""
+    """One watch and one read per change, however many follow the same file. `far`: other machines write them. Then the
+    kernel here says nothing of it, and knows the true size of a file only once it is opened anew."""
 
-    def __init__(self) -> None:
+    def __init__(self, far: FarFolder | None = None) -> None:
+        self._far = far
+        self._looking: asyncio.Task[None] | None = None
         self._inotify = INotify(nonblocking=True)
         self._by_watch: dict[int, Growing] = {}
         self._by_path: dict[str, Growing] = {}
         asyncio.get_running_loop().add_reader(self._inotify.fileno(), self._woken)
 
     def close(self) -> None:
+        if self._looking:
+            self._looking.cancel()
         asyncio.get_running_loop().remove_reader(self._inotify.fileno())
         self._inotify.close()
 
-    def open(self, path: str) -> "Growing":
-        """A file that may grow. Use it with `with`; raises FileNotFoundError."""
-        found = self._by_path.get(path)
-        if found is None:
-            found = Growing(path, self._let_go)
-            found.watch = self._inotify.add_watch(path, flags.MODIFY)
-            self._by_path[path] = found
-            self._by_watch[found.watch] = found
+    async def do(self, do: Callable[Given, Found], *given: Given.args, **named: Given.kwargs) -> Found:
+        """Something with a file, at once; if it is far, in its time. Raises EngineDown if that does not end."""
+        return do(*given, **named) if self._far is None else await self._far.in_time(do, *given, **named)
+
+    async def size(self, path: str) -> int:
+        return await self.do(_size_now, path)
+
+    async def open(self, path: str) -> "Growing":
+        """A file that may grow. Use it with `with`; raises FileNotFoundError, EngineDown."""
+        if path not in self._by_path:
+            found = await self.do(Growing, path, self._let_go, self._far)
+            if path in self._by_path:  # somebody was faster
+                os.close(found.fd)
+            else:
+                self._watch(found)
+        found = self._by_path[path]
         found.readers += 1
         return found
+
+    async def read_all(self, path: str, offset: int, length: int) -> AsyncIterator[bytes]:
+        """`length` bytes from `offset`, in large pieces."""
+        apart = self._far.in_time if self._far else asyncio.to_thread
+        fd = await self.do(os.open, path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            end = offset + length
+            while offset < end:
+                data = await apart(os.pread, fd, min(4 * CHUNK, end - offset), offset)
+                if not data:
+                    return
+                offset += len(data)
+                yield data
+        finally:
+            os.close(fd)
+
+    def _watch(self, found: "Growing") -> None:
+        # By its descriptor: to find it by its name could take its time.
+        found.watch = self._inotify.add_watch(f"/proc/self/fd/{found.fd}", flags.MODIFY)
+        self._by_path[found.path] = found
+        self._by_watch[found.watch] = found
+        if self._far and (self._looking is None or self._looking.done()):
+            self._looking = asyncio.create_task(self._look())
+
+    async def _look(self) -> None:
+        while self._by_path:
+            for found in list(self._by_path.values()):
+                with contextlib.suppress(OSError, EngineDown):  # its readers find that out too
+                    size = await self.size(found.path)
+                    if size != found.size:
+                        found.size = size
+                        found.grew()
+            await asyncio.sleep(FAR_S)
 
     @property
     def is_idle(self) -> bool:
@@ -56,8 +109,10 @@ class LogFiles:
 class Growing:
     """An open log file, shared by all who follow it."""
 
-    def __init__(self, path: str, let_go: Callable[["Growing"], None]) -> None:
+    def __init__(self, path: str, let_go: Callable[["Growing"], None], far: FarFolder | None) -> None:
         self.path = path
+        self.size = 0  # at the last look, if somebody has to look
+        self._far = far
         self.fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         self.watch = -1
         self.readers = 0
@@ -102,6 +157,9 @@ class Growing:
         """Up to CHUNK bytes from `offset`; nothing if there is no more yet."""
         if offset in self._cache:
             return self._cache[offset]
+        if self._far:
+            data = self._cache[offset] = await self._far.in_time(_read_now, self.path, offset)
+            return data
         behind = os.fstat(self.fd).st_size - offset
         if behind <= 0:
             return b""
@@ -120,19 +178,17 @@ class Growing:
             self._next.set_result(None)
 
 
-async def read_all(path: str, offset: int, length: int) -> AsyncIterator[bytes]:
-    """`length` bytes from `offset`, in large pieces."""
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+def _size_now(path: str) -> int:
+    with open(path, "rb") as file:
+        return os.fstat(file.fileno()).st_size
+
+
+def _read_now(path: str, offset: int) -> bytes:
     try:
-        end = offset + length
-        while offset < end:
-            data = await asyncio.to_thread(os.pread, fd, min(4 * CHUNK, end - offset), offset)
-            if not data:
-                return
-            offset += len(data)
-            yield data
-    finally:
-        os.close(fd)
+        with open(path, "rb", buffering=0) as file:
+            return os.pread(file.fileno(), CHUNK, offset)
+    except FileNotFoundError:
+        return b""  # it was removed: there will be no more
 
 
 def offset_of_tail(path: str, lines: int) -> int:

@@ -136,6 +136,7 @@ end_at() { # TERM_AT KILL_AT: only ever sooner
 }
 asked() {
   rang=1
+  chmod u+rwx "$folder" # or NFS believes for half a minute that a file is not there which was not there before
   [ -e "$folder/stop" ] || return
   local grace_ms notice_now lead_ms
   grace_ms=$(fact grace "$folder/stop") notice_now=$(fact notice "$folder/stop") lead_ms=$(fact lead "$folder/stop")

@@ -8,7 +8,6 @@ trash/       folders of runs that are forgotten
 lock         held by the one server that works here
 """
 
-import asyncio
 import contextlib
 import fcntl
 import json
@@ -17,29 +16,24 @@ import os
 import secrets
 import shutil
 import stat
-from collections.abc import Callable, Collection, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from datetime import datetime
-from functools import partial
-from typing import IO, Any, ParamSpec, TypeVar
+from typing import IO, Any, TypeVar
 
 from danlu.engines.base import Launch
+from danlu.engines.far_folder import FarFolder
 from danlu.engines.slurm_batch import render_inside
 from danlu.engines.slurm_commands import Person
 from danlu.engines.slurm_ranks import render_rank
 from danlu.engines.slurm_script import Begun, Ended, parse_begun, parse_ended, render_env
 from danlu.engines.slurm_trash import Trash
-from danlu.errors import EngineDown, Invalid, Refused
+from danlu.errors import Invalid, Refused
 
 log = logging.getLogger(__name__)
 
 _LONGEST_WORD = 8192
-AT_ONCE = 8
-PATIENCE_S = 60.0
 PORTION = 500  # of runs of which something is done: so many fit into our patience on any file system that works
-Given = ParamSpec("Given")
-Found = TypeVar("Found")
 Thing = TypeVar("Thing")
 
 
@@ -67,25 +61,12 @@ class Record:
             self.notes.append(text)
 
 
-class Folders:
+class Folders(FarFolder):
     def __init__(self, shared_dir: str) -> None:
-        self.root = shared_dir
+        super().__init__(shared_dir)
         self.instance = ""
         self._trash = Trash(f"{shared_dir}/trash")
         self._lock: IO[str] | None = None
-        self._threads = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="slurm-folder")
-
-    async def apart(self, do: Callable[Given, Found], *given: Given.args, **named: Given.kwargs) -> Found:
-        """In a thread of ours: a network file system that hangs holds up nobody who needs one for something else."""
-        return await asyncio.get_running_loop().run_in_executor(self._threads, partial(do, *given, **named))
-
-    async def in_time(self, do: Callable[Given, Found], *given: Given.args, **named: Given.kwargs) -> Found:
-        """As `apart`; EngineDown if there is no end to it. It may still be done, when the file system goes on."""
-        try:
-            async with asyncio.timeout(PATIENCE_S):
-                return await self.apart(do, *given, **named)
-        except TimeoutError:
-            raise EngineDown(f"the shared folder {self.root} does not answer") from None
 
     def open(self) -> list[Record]:
         """Make ready; what is known of runs from before."""
@@ -235,6 +216,12 @@ class Folders:
 
     def ended(self, record: Record) -> Ended | None:
         return parse_ended(self._read(record, "exit"))
+
+    def freshen(self, record: Record) -> None:
+        """A network file system believes for half a minute that a file is not there for which it has asked in vain. It
+        asks again when something of the folder was changed through it."""
+        with contextlib.suppress(OSError), self._entered(record) as fd:
+            os.fchmod(fd, stat.S_IMODE(os.fstat(fd).st_mode))
 
     def _read(self, record: Record, name: str) -> str:
         """The user of a run may put anything there: no link is followed, no pipe waited for."""

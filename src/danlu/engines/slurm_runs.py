@@ -226,6 +226,9 @@ class Runs:
             for record in records:
                 ended = self._folders.ended(record)
                 lines = self._look.jobs.ours.get(record.run_id, ())
+                if ended is None and all(line.is_over for line in lines):
+                    self._folders.freshen(record)
+                    ended = self._folders.ended(record)
                 is_first = record.run_id not in self._begun or not lines or ended is not None
                 is_again = any(line.is_waiting for line in lines) or self._begins_again(record.run_id)
                 yield record, self._folders.begun(record) if is_first or is_again else None, ended
