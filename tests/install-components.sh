@@ -10,6 +10,7 @@ command -v git >/dev/null || missing="$missing git"
 [ -n "$(find /usr/lib -name libfaketime.so.1 2>/dev/null)" ] || missing="$missing faketime"
 command -v openssl >/dev/null || missing="$missing openssl"
 command -v setpriv >/dev/null || missing="$missing util-linux"
+command -v bindfs >/dev/null || missing="$missing bindfs"
 for package in slurmctld slurmd slurmdbd; do
     command -v "$package" >/dev/null || missing="$missing $package"
 done

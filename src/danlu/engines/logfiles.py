@@ -158,7 +158,8 @@ class Growing:
         if offset in self._cache:
             return self._cache[offset]
         if self._far:
-            data = self._cache[offset] = await self._far.in_time(_read_now, self.path, offset)
+            if data := await self._far.in_time(_read_now, self.path, offset):
+                self._cache[offset] = data
             return data
         behind = os.fstat(self.fd).st_size - offset
         if behind <= 0:

@@ -294,8 +294,9 @@ class SlurmEngine:
                 until = min(until, time.monotonic() + max(SOON_S, 4 * self._look.took_s))
             try:
                 is_news = await self._runs.glance()
-            except EngineDown:
-                return  # the look finds it out too, and says so
+            except EngineDown as error:
+                await self._went_down(error)
+                return
             if is_news:
                 self._on_change()
                 self._woken()
