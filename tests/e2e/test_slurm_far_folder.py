@@ -58,7 +58,8 @@ def far(own_home: object, monkeypatch: pytest.MonkeyPatch) -> Iterator[FarSite]:
 def test_what_nodes_write_is_followed_and_read_to_its_end(far: FarSite) -> None:
     site = far.site
     rounds = 12  # who only looked now and then would take minutes
-    script = "for round in $(seq 12); do echo round $round; until [ -e door$round ]; do sleep 0.05; done; done; echo bye"
+    waits = "until [ -e door$round ]; do sleep 0.05; done"
+    script = f"for round in $(seq {rounds}); do echo round $round; {waits}; done; echo bye"
     with site.begin("run", "--", "sh", "-c", script) as follower:
         assert follower.stdout
         for number in range(1, rounds + 1):
@@ -83,7 +84,8 @@ def test_a_folder_that_hangs_is_said_and_everything_goes_on_after_it(far: FarSit
     during = site.submit_at_once(code=3)
     told = eventually(site.trouble, "the server says so", within=200)
     assert f"the shared folder {site.work}/seen/slurm does not answer (since 20" in told
-    assert {site.state(job) for job in (runs, during)} <= {"RUNNING", "QUEUED", "STARTING", "PENDING"}, "nothing is concluded"
+    known = {site.state(job) for job in (runs, during)}
+    assert known <= {"RUNNING", "QUEUED", "STARTING", "PENDING"}, "nothing is concluded"
     far.go_on()
     site.until_up()
     assert [site.ended(job)["exit_code"] for job in (runs, during)] == [7, 3]
