@@ -22,6 +22,7 @@ from danlu.actions.inventory import Inventory
 from danlu.actions.jobs import Rules
 from danlu.actions.office import Office, PeopleRules
 from danlu.actions.planning import Outlook, Standing
+from danlu.actions.refs import engine_ids
 from danlu.actions.runas import RunAs
 from danlu.actions.signon import SignonRules
 from danlu.actions.signon_flow import Signon
@@ -122,7 +123,7 @@ async def rooms(settings: Settings, place: boot.Place, store: SqlStore, stopping
     """Store, engine and loop, brought up in this order and taken down in the other."""
     engine, inventory = _engine(settings, place)
     async with contextlib.AsyncExitStack() as stack:
-        book = Book(store, await store.open())
+        book = Book(store, await store.open(), engine_ids(engine))
         stack.push_async_callback(store.close)
         roster = Roster(store, await store.people(), book.changed.set)
         office = Office(roster, store, _people_rules(settings))

@@ -15,6 +15,7 @@ from danlu.actions.inventory import Inventory
 from danlu.actions.jobs import Rules
 from danlu.actions.office import Office, PeopleRules
 from danlu.actions.planning import Outlook, Standing
+from danlu.actions.refs import engine_ids
 from danlu.api.desk import Desk
 from danlu.api.server import make_app
 from danlu.domain.queue import Queue
@@ -86,9 +87,9 @@ async def rig(
     """One node `desk`, or the given ones; or an engine that brings its own."""
     nodes = engine.nodes if engine else tuple(nodes) or (node("desk", **({"gpus": 2, "cpus": 4} | node_options)),)
     store = SqlStore(f"sqlite:///{folder}/danlu.db")
-    book = Book(store, await store.open())
-    roster = Roster(store, await store.people(), book.changed.set)
     engine = engine or FakeEngine(nodes)
+    book = Book(store, await store.open(), engine_ids(engine))
+    roster = Roster(store, await store.people(), book.changed.set)
     files = LogFiles(FarFolder(str(folder)) if far_logs else None)
     inventory = Inventory(nodes, queues, is_known=not engine.has_scheduler)
     launcher = Launcher(book, str(folder), inventory, as_submitter=False, grace=timedelta(seconds=30))

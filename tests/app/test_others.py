@@ -123,7 +123,7 @@ def test_they_are_no_jobs_and_say_so(tmp_path: Path, method: str, path: str) -> 
         put(rig, other("17", "li", CARD))
         await heard(rig, "17")
         answer = await rig.client(0).request(method, f"/jobs/slurm:17{path}")
-        assert (answer.status_code, answer.json()["code"]) == (409, "refused")
+        assert (answer.status_code, answer.json()["code"]) == (409, "other")
         assert answer.json()["detail"].startswith("slurm:17 did not come through Danlu")
         assert "danlu show slurm:17" in answer.json()["hint"]
         assert not rig.engine.stops

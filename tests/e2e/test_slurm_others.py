@@ -302,6 +302,38 @@ def test_what_came_through_danlu_is_nobody_elses(site: Site) -> None:
     assert usage(site, "root")["runs"] == before + 3
 
 
+def test_a_job_of_danlus_has_its_number_too(site: Site) -> None:
+    site.danlu("up", "--detach")
+    job = site.submit("--", "sh", "-c", "echo number $SLURM_JOB_ID; sleep 1000")
+    site.until(job, "RUNNING")
+    name = site.show(job)["engine_id"]
+    number = name.removeprefix("slurm:")
+    eventually(lambda: site.danlu("logs", name).text == f"number {number}", "the log of that number")
+    assert re.search(rf"^slurm job +{number}$", site.danlu("show", job).text, re.MULTILINE)
+    assert f":{job}.1" in site.cluster.ask("scontrol", "show", "job", number)
+    assert site.show(name)["id"] == job
+    assert site.danlu("why", name).text.startswith(f"{job} runs: ")
+    assert site.danlu("exec", name, "--", "echo", "inside").text == "inside"
+    # Each task is a job of its own there.
+    array = site.submit("--array", "1-2", "--nodes", "2", "--gpus", "4", "--", "sleep", "1000")
+    site.until(f"{array}_1", "RUNNING", "PENDING")
+    site.until(f"{array}_2", "RUNNING", "PENDING")
+    tasks = {site.show(f"{array}_{task}")["engine_id"]: f"{array}_{task}" for task in (1, 2)}
+    assert len(tasks) == 2
+    assert all(site.show(each)["id"] == task for each, task in tasks.items())
+    plain = running(site, "sleep 1000", user=LI)
+    until_seen(site, plain)
+    assert "did not come through Danlu" in site.danlu("show", f"slurm:{plain}").text
+    # A server that begins anew knows them too.
+    site.kill_server()
+    assert site.danlu("stop", name, *tasks).text.splitlines() == [
+        f"{each}  stopping" for each in (job, *tasks.values())
+    ]
+    assert site.ended(job)["state"] == "CANCELLED"
+    assert f"no run `{name}` is known" in site.danlu("show", name, code=2).talk
+    assert site.cluster.state(plain) == "RUNNING"
+
+
 def usage(site: Site, user: str) -> dict[str, Any]:
     items = site.danlu("usage", "--json").json()["items"]
     found: dict[str, Any] = next((one for one in items if one["name"] == user), {"runs": 0, "running": 0})

@@ -103,10 +103,12 @@ def test_show_says_everything_that_is_known() -> None:
         command=["python", "my script.py", "it's"],
         runs=[{"attempt": 1, "state": "FAILED", "exit_code": 1, "reason": {"code": "exit", "text": "it failed"}}],
         notes=["memory is not limited here"],
+        engine_id="slurm:17",
     )
     block = render_job(job, NOW, plain)
     assert "state       FAILED" in block
     assert "exit code   3" in block
+    assert "slurm job   17\n" in block
     assert "command     python 'my script.py' 'it'\"'\"'s'" in block
     assert "time limit  1h" in block
     assert "retries     attempt 2 of 3" in block

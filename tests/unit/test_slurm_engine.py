@@ -19,7 +19,7 @@ import pytest
 from danlu.domain.job import RunId
 from danlu.domain.resources import Ask
 from danlu.engines import far_folder, slurm_runs, slurm_starts, slurm_stops
-from danlu.engines.base import Ending, Launch, Observation, RunState
+from danlu.engines.base import Ending, Handle, Launch, Observation, RunState
 from danlu.engines.slurm import SlurmEngine
 from danlu.engines.slurm_folders import Folders, Record
 from danlu.errors import EngineDown, Refused
@@ -106,6 +106,48 @@ def test_a_job_that_borrows_the_name_of_a_run_is_seen_and_counted(tmp_path: Path
         seen = await seen_of(engine, "a.1")
         assert seen
         assert seen.state is RunState.RUNNING
+
+    play(engine, scenario)
+
+
+def test_a_run_is_called_what_slurm_calls_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(slurm_runs, "SETTLES_AFTER_S", 0.0)
+    numbers = {"begun.1": 7, "unanswered.1": None, "forgotten.1": 12}
+    write(tmp_path, *(Record(run_id, uid=0, at=0.0, tokens=["t"], number=n) for run_id, n in numbers.items()))
+    (tmp_path / "shared/heartbeat").touch()  # nobody was away
+    (tmp_path / "shared/runs/begun.1/began").write_text("token=t\nrestart=0\njob=7\nnode=n1\nstarted=1000\n")
+    borrowed = [(number, "RUNNING", "danlu:abcd:begun.1") for number in (7, 8)]
+    jobs = [*borrowed, (9, "PENDING", "danlu:abcd:unanswered.1"), (12, "RUNNING", "")]
+    engine = slurm_that_lists(tmp_path, *jobs, programs={"sacct": "exit 0"})
+
+    async def scenario() -> None:
+        def name_of(run_id: str) -> str:
+            return engine.name_of(engine.handle(RunId(run_id)))
+
+        while (seen := await seen_of(engine, "forgotten.1")) is None:
+            await engine.look()
+        assert seen.state is RunState.UNKNOWN
+        assert name_of("begun.1") == "slurm:7", "and not what another job of its owner's says"
+        assert name_of("unanswered.1") == "slurm:9"
+        assert name_of("forgotten.1") == "", "its number is another's by now"
+        assert name_of("unheard.1") == ""
+        assert engine.name_of(Handle("slurm:dcba:begun.1")) == "", "of another installation"
+
+    play(engine, scenario)
+
+
+def test_a_run_has_no_name_before_it_is_submitted(tmp_path: Path) -> None:
+    door = tmp_path / "door"
+    engine = slurm_that_lists(tmp_path, programs={"sbatch": f"while [ ! -e {door} ]; do sleep 0.02; done; echo 17"})
+
+    async def scenario() -> None:
+        launch = launch_of(engine, tmp_path)
+        await engine.start([launch])
+        assert engine.name_of(launch.handle) == ""
+        door.touch()
+        while engine._starts.is_busy:
+            await asyncio.sleep(0.01)
+        assert engine.name_of(launch.handle) == "slurm:17"
 
     play(engine, scenario)
 

@@ -184,12 +184,21 @@ def test_what_is_no_pair(text: str) -> None:
         parse_pairs((text,), "--env")
 
 
-@pytest.mark.parametrize(("text", "found"), [("x1", ("x1", "ok")), ("x1:ok", ("x1", "ok")), ("x1:any", ("x1", "any"))])
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("x1", ("x1", "ok")),
+        ("x1:ok", ("x1", "ok")),
+        ("x1:any", ("x1", "any")),
+        ("slurm:17", ("slurm:17", "ok")),
+        ("slurm:17:any", ("slurm:17", "any")),
+    ],
+)
 def test_dependencies(text: str, found: tuple[str, str]) -> None:
     assert parse_dependency(text) == found
 
 
-@pytest.mark.parametrize("text", ["", ":ok", "x1:", "x1:fail", "afterok:12"])
+@pytest.mark.parametrize("text", ["", ":ok", "x1:", "x1:fail", ":17", "afterok:12"])
 def test_what_is_no_dependency(text: str) -> None:
     with pytest.raises(Invalid, match="--after takes ID"):
         parse_dependency(text)

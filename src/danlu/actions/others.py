@@ -3,6 +3,7 @@
 import re
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import NoReturn
 
 from danlu.actions.audit import entry
 from danlu.actions.inventory import Inventory
@@ -27,17 +28,17 @@ class OtherFilter:
 
 
 def is_others(ref: str) -> bool:
-    """Is this how a run is called that did not come through Danlu?"""
+    """Is this how an engine calls runs? Those that did not come through Danlu have no other id."""
     return _OTHERS_ID.fullmatch(ref) is not None
 
 
-def refuse_others(ref: str) -> None:
+def refuse_others(ref: str) -> NoReturn:
     """Where only a job will do."""
-    if is_others(ref):
-        raise Refused(
-            f"{ref[:60]} did not come through Danlu: its command, its log and what is inside are only its owner's",
-            f"Danlu shows it (`danlu show {ref[:60]}`), counts it, and lets its owner stop it",
-        )
+    raise Refused(
+        f"{ref[:60]} did not come through Danlu: its command, its log and what is inside are only its owner's",
+        f"Danlu shows it (`danlu show {ref[:60]}`), counts it, and lets its owner stop it",
+        code="other",
+    )
 
 
 def list_others(inventory: Inventory, actor: Actor, wanted: OtherFilter) -> list[OtherRun]:

@@ -1,16 +1,29 @@
-"""From what a person types (`k3fz`, `@`, `@~1`, an array's id) to the jobs it means."""
+"""From what a person types (`k3fz`, `@`, `@~1`, an array's id, `slurm:17`) to the jobs it means."""
 
 import re
+from collections.abc import Callable
 
-from danlu.actions.others import refuse_others
+from danlu.actions.others import is_others, refuse_others
 from danlu.domain.account import Actor
 from danlu.domain.job import Job
+from danlu.engines.base import Engine, Handle, NamesRuns
 from danlu.errors import Ambiguous, Invalid, NotFound
 from danlu.store.base import JobFilter
 from danlu.store.book import Book
 
 # One array has at most this many tasks, so all of it fits one page.
 WHOLE_ARRAY = 100_000
+
+
+def engine_ids(engine: Engine) -> Callable[[Job], str]:
+    """How the engine's own tools call a job that it has now. Empty: not at all."""
+
+    def engine_id(job: Job) -> str:
+        if not isinstance(engine, NamesRuns) or not job.handle or not job.state.is_given:
+            return ""
+        return engine.name_of(Handle(job.handle))
+
+    return engine_id
 
 
 async def resolve_id(book: Book, actor: Actor, ref: str) -> str:
@@ -24,7 +37,11 @@ async def resolve_id(book: Book, actor: Actor, ref: str) -> str:
         return found
     if ref in book.live.jobs:
         return ref
-    refuse_others(ref)
+    if is_others(ref):
+        for job in book.live.holding():
+            if book.engine_id(job) == ref:
+                return job.id
+        refuse_others(ref)
     if not re.fullmatch(r"[a-z0-9]{1,12}(_\d{0,9})?", ref):
         raise NotFound(f"no job `{ref}`", "an id looks like `k3fz82aw`; `danlu ps` lists yours")
     candidates = await book.store.find(ref)

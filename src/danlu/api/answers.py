@@ -85,6 +85,7 @@ class PastRunOut(Answer):
 class ShownJob(JobOut):
     runs: list[PastRunOut]
     run_folder: str | None
+    engine_id: str | None
 
 
 class ShownArray(Answer):

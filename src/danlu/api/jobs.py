@@ -159,6 +159,7 @@ async def show(desk: TheDesk, actor: TheActor, ref: str) -> Response:
     shown = job_json(desk, actor, first)
     shown["runs"] = [past_run_out(run, first, actor) for run in await desk.book.store.past_runs(first.id)]
     shown["run_folder"] = run_folder_of(desk.files_dir, first.run_id) if first.spec.snapshot else first.spec.workdir
+    shown["engine_id"] = desk.book.engine_id(first) or None
     if shown["command"] is None:
         shown["run_folder"] = None
     return Json(shown)

@@ -6,7 +6,7 @@ from time import monotonic, time
 
 from danlu.cli import render
 from danlu.cli.asks import asked, connect, say_trouble
-from danlu.errors import DanluError, Invalid
+from danlu.errors import DanluError, Invalid, Refused
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -136,13 +136,23 @@ def _gathered(
     return {"items": items, "next": cursor or None}
 
 
+def _of_job(ask: Callable[[], dict[str, Any]]) -> dict[str, Any] | None:
+    """What the server says of a job; None of `slurm:17` that is none of Danlu's."""
+    try:
+        return ask()
+    except Refused as problem:
+        if problem.code != "other":
+            raise
+        return None
+
+
 def show(values: Values) -> int:
     client, ref = connect(values), values["words"][0]
-    if ":" in ref:
+    data = _of_job(lambda: client.job(ref).data)
+    if data is None:
         from danlu.cli import others
 
         return others.show(client, ref, values)
-    data = client.job(ref).data
     if values["json"]:
         render.as_json(data)
         return 0
@@ -166,11 +176,11 @@ def logs(values: Values) -> int:
 
 def why(values: Values) -> int:
     client, ref = connect(values), values["words"][0]
-    if ":" in ref:
+    data = _of_job(lambda: client.why(ref))
+    if data is None:
         from danlu.cli import others
 
         return others.why(client, ref, values)
-    data = client.why(ref)
     if values["json"]:
         render.as_json(data)
         return 0
@@ -185,11 +195,10 @@ def stop(values: Values) -> int:
     stopped: list[dict[str, Any]] = []
 
     def stop_one(ref: str) -> None:
-        if ":" in ref:
+        answer = _of_job(lambda: client.stop_all(ref, now=values["now"], kill=values["kill"]))
+        if answer is None:
             items = client.stop_other(ref)
-            answer: dict[str, Any] = {"items": items, "count": len(items)}
-        else:
-            answer = client.stop_all(ref, now=values["now"], kill=values["kill"])
+            answer = {"items": items, "count": len(items)}
         stopped.append(answer)
         if not values["quiet"] and not values["json"]:
             for job in answer["items"][:10]:
@@ -240,7 +249,7 @@ def wait(values: Values) -> int:
     until = None if values["timeout"] is None else monotonic() + values["timeout"]
     items: list[dict[str, Any]] = []
     code = 0
-    for ref in values["words"]:
+    for ref in map(client.lasting, values["words"]):
         while True:
             left = 30.0 if until is None else max(min(until - monotonic(), 30.0), 0.0)
             answer = client.wait_once(ref, left)

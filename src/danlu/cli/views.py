@@ -132,6 +132,7 @@ def render_job(job: Data, now: float, paint: Painted) -> str:
         ("snapshot", job.get("snapshot") or ""),
         ("asks", render_ask(job["ask"]) or "1 cpu"),
         ("runs on", "\n".join(map(render_seat, job.get("seats") or ([job] if job.get("node") else ())))),
+        _engine_id(job.get("engine_id") or ""),
         ("queue", job.get("queue") or ""),
         ("team", job.get("team") or ""),
         ("kind", ", ".join(kind for kind in ("preemptible", "interactive") if job.get(kind))),
@@ -153,6 +154,12 @@ def render_job(job: Data, now: float, paint: Painted) -> str:
         ("notes", "\n".join(job.get("notes") or ())),
     ]
     return _styled(render_facts(facts), job["state"], paint)
+
+
+def _engine_id(name: str) -> tuple[str, str]:
+    """`slurm job  17`: the number alone is what its commands take."""
+    engine, _, number = name.partition(":")
+    return f"{engine} job", number
 
 
 def _styled(text: str, state: str, paint: Painted) -> str:

@@ -109,6 +109,7 @@ class Client(Wire):
 
     def wait(self, ref: str, timeout: float | None = None) -> Job:
         """Wait for the end of a job or of all tasks of an array. TimeoutError after `timeout` seconds."""
+        ref = self.lasting(ref)
         until = None if timeout is None else monotonic() + timeout
         while True:
             left = 30.0 if until is None else max(min(until - monotonic(), 30.0), 0.0)
@@ -116,6 +117,10 @@ class Client(Wire):
                 return self.job(ref)
             if until is not None and monotonic() >= until:
                 raise TimeoutError(f"job {ref} has not ended within {timeout:g} seconds")
+
+    def lasting(self, ref: str) -> str:
+        """For who asks more than once: `slurm:17` is a job only until it ends."""
+        return self.job(ref).id if ":" in ref else ref
 
     def wait_once(self, ref: str, seconds: float) -> dict[str, Any]:
         return self.ask("GET", f"/jobs/{quoted(ref)}/wait?timeout={seconds:g}")

@@ -159,10 +159,11 @@ def parse_pairs(texts: tuple[str, ...], what: str) -> tuple[tuple[str, str], ...
 
 
 def parse_dependency(text: str) -> tuple[str, str]:
-    """`ID` or `ID:ok` -> (ID, "ok"); `ID:any` -> (ID, "any")."""
+    """`ID` or `ID:ok` -> (ID, "ok"); `ID:any` -> (ID, "any"). An id may be an engine's, `slurm:17`."""
     ref, colon, kind = str(text).strip().rpartition(":")
-    if not colon:
-        ref, kind = kind, "ok"
+    is_engines = ref and kind[:1].isdigit() and not ref.startswith("after")  # `afterok:17` is written for sbatch
+    if not colon or is_engines:
+        ref, kind = f"{ref}{colon}{kind}", "ok"
     if kind not in {"ok", "any"} or not ref:
         raise Invalid(f"--after takes ID, ID:ok or ID:any, not `{text}`", "`any` means: however it ends")
     return ref, kind

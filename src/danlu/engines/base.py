@@ -174,6 +174,15 @@ class SeesOthers(Protocol):
 
 
 @runtime_checkable
+class NamesRuns(Protocol):
+    """Optional: engines whose own tools know runs under names of their own."""
+
+    def name_of(self, handle: Handle) -> str:
+        """What people call it there now, as they do the runs of others: `slurm:17`. Empty: not yet, or no more."""
+        ...
+
+
+@runtime_checkable
 class KnowsNodes(Protocol):
     """Optional: engines that know better than the seats of runs what is taken of a node."""
 

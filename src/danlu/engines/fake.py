@@ -204,8 +204,8 @@ _NONE = timedelta()
 
 
 class FakeCluster(FakeEngine):
-    """SeesOthers, HasQueues and KnowsNodes too: a cluster with a queue of its own, on which others are beside Danlu.
-    `seats` says where each run sits; one without a seat waits."""
+    """SeesOthers, NamesRuns, HasQueues and KnowsNodes too: a cluster with a queue of its own, on which others are
+    beside Danlu. `seats` says where each run sits; one without a seat waits."""
 
     has_scheduler = True
 
@@ -248,6 +248,11 @@ class FakeCluster(FakeEngine):
         if not (bracket and re.fullmatch(rf"{array}\d+", ref)):
             return None
         return replace(together, id=ref, handle=Handle(f"{together.handle}/{ref}"), tasks=1)
+
+    def name_of(self, handle: Handle) -> str:
+        seen = self._seen.get(handle)
+        is_there = seen is not None and seen.state is not RunState.ENDED
+        return f"{self.name}:{[*self.launches].index(handle) + 1}" if is_there else ""
 
     def nodes_now(self) -> Mapping[str, NodeNow]:
         return self.words

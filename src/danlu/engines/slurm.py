@@ -216,6 +216,10 @@ class SlurmEngine:
     def one_of(self, together: OtherRun, ref: str) -> OtherRun | None:
         return one_task(together, ref)
 
+    def name_of(self, handle: Handle) -> str:
+        number = self._runs.number_of(_run_id(handle)) if self._is_ours(handle) else None
+        return "" if number is None else f"slurm:{number}"
+
     def nodes_now(self) -> Mapping[str, NodeNow]:
         return {facts.node.name: node_now(facts) for facts in self._look.nodes}
 

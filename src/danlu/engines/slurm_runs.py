@@ -140,6 +140,16 @@ class Runs:
         record = self.records.get(run_id)
         return choose(self._evidence(record)) if record else None
 
+    def number_of(self, run_id: str) -> int | None:
+        """Under which Slurm has it now. What it answered to the submit counts until it lists the job: a controller that
+        was killed and forgot it gives the number to somebody else."""
+        record = self.records.get(run_id)
+        if record is None or record.end:
+            return None
+        if line := self._look.jobs.calm.get(run_id) or self.line_of(run_id):
+            return line.number
+        return record.number if self.seen.get(run_id, TAKEN) is TAKEN else None
+
     async def drop_extras(self) -> list[QueueLine]:
         """Jobs that wait to be a run which another job is already: to be cancelled. Written down first, else their end
         would be taken for the run's where Slurm forgets the other one."""

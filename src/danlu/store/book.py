@@ -1,7 +1,7 @@
 """The store with the active jobs in hand: every change is written first, then shown to who looks or waits."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from danlu.domain.account import AuditEntry
 from danlu.domain.job import Job, JobId
@@ -14,8 +14,10 @@ from danlu.store.live import Live
 class Book:
     """All writes of jobs go through here, so that `live` never knows less, or more, than the disk."""
 
-    def __init__(self, store: Store, active: Sequence[Job]) -> None:
+    def __init__(self, store: Store, active: Sequence[Job], engine_id: Callable[[Job], str] = lambda job: "") -> None:
+        """`engine_id`: what the engine that has a job calls it, where it does."""
         self.store = store
+        self.engine_id = engine_id
         self.live = Live(active)
         self.changed = asyncio.Event()  # something is to be scheduled
         self.awaited_ends: list[Job] = []  # ends that other jobs wait for, however they came about
