@@ -418,7 +418,7 @@ SMALL = st.lists(st.tuples(st.integers(1, 3), st.integers(5, 60)), min_size=1, m
 @given(
     st.sampled_from((Ask(gpus=4), Ask(gpus=3, nodes=2), Ask(gpus=4, nodes=2))),
     SMALL,
-    st.sampled_from((["a"], ["b"], ["b", "c"], ["a", "b", "c"])),
+    st.sampled_from((["a"], ["b"], ["b", "c"])),
     st.sampled_from(("x", "y")),
     st.integers(0, 20),
     st.booleans(),
@@ -426,7 +426,8 @@ SMALL = st.lists(st.tuples(st.integers(1, 3), st.integers(5, 60)), min_size=1, m
 def test_a_stream_of_smaller_jobs_starves_nobody(
     ask: Ask, kinds: list[tuple[int, int]], users: list[str], team: str, used: int, has_quota: bool
 ) -> None:
-    """Of other people, of the same person, of the same team; also if the big job takes the whole quota."""
+    """Of other people or of the same person, of the same team or not; also if the big job takes the whole quota. Of all
+    of them at once it can: what somebody's own small jobs use keeps their big one behind those of others."""
     cards = ask.gpus * ask.nodes
     quotas = {f"team:{team}": Quota(gpus=cards), "user:a": Quota(gpus=cards)} if has_quota else {}
     cluster = Cluster(*TWO_NODES, quotas=quotas)
