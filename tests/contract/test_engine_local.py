@@ -2,6 +2,8 @@
 
 import asyncio
 import os
+import pwd
+import resource
 import shlex
 import signal
 import socket
@@ -19,6 +21,8 @@ import pytest
 from danlu.domain.job import RunId
 from danlu.domain.written import Notice
 from danlu.engines.base import Ending, RunState
+from danlu.engines.spawn import CannotStart
+from danlu.engines.spawn_as import spawn_as
 from danlu.engines.wire import PROTOCOL, parse_line, render_line
 from danlu.errors import EngineDown, Refused
 from tests.contract.engine_rigs import NEVER, SOON, LocalRig, living, with_rig
@@ -386,6 +390,32 @@ async def test_a_run_may_be_somebody_else(rig: LocalRig) -> None:
     handle = await rig.start("nobody.1", "sh", "-c", script, user="daemon", memory_mib=100)
     assert (await rig.ended(handle)).exit_code == 0
     assert rig.log("nobody.1").read_text().split()[:5] == ["daemon", "daemon", "1", "CapEff:", "0" * 16]
+
+
+@needs_root
+@local
+async def test_nobody_waits_for_somebody_who_is_slow_to_begin(rig: LocalRig) -> None:
+    """Between root and the command it is its user's process: they can stop it there, or have it look for ever."""
+    rig.folder.chmod(0o755)
+    slow = await rig.start("slow.1", "nowhere", user="daemon", env={"PATH": "/nonexistent:" * 1_000_000})
+    quick = await rig.start("quick.1", "true", user="games")
+    assert (await rig.ended(quick)).exit_code == 0
+    assert (await rig.observe(slow)).state is RunState.RUNNING
+    end = await rig.ended(slow)
+    assert (end.ending, end.exit_code) == (Ending.NOT_STARTED, 127)
+    assert "command not found" in rig.log("slow.1").read_text()
+
+
+def test_who_cannot_be_started_for_want_of_descriptors_is_told_so() -> None:
+    """Everything that is not a CannotStart would leave the others of the same message unstarted."""
+    me = pwd.getpwuid(os.getuid())
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (3, hard))
+    try:
+        with pytest.raises(CannotStart, match="no room for another process"):
+            spawn_as(me, ["true"], {}, [], folder="/")
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 # Restarts

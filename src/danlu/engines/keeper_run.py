@@ -15,8 +15,8 @@ class Run:
     __slots__ = (
         "adopted", "check_at", "checks", "due", "end", "env", "exit_known_by", "grace", "group", "handle", "kill_at",
         "killing_since", "limit", "limited", "log", "main_over", "memory_mib", "notes", "notice", "notice_at", "pid",
-        "pidfd", "run_id", "shells", "spawned", "started_at", "started_mono", "status", "term_at", "umask", "user",
-        "why", "workdir",
+        "pidfd", "run_id", "shells", "spawned", "started_at", "started_mono", "status", "term_at", "told", "umask",
+        "user", "why", "workdir",
     )  # fmt: skip
 
     def __init__(self, asked: dict[str, Any]) -> None:
@@ -38,6 +38,7 @@ class Run:
         self.spawned: tuple[float, float] = (0.0, 0.0)  # boot time just before and after the spawn
         self.adopted = False  # begun by an earlier keeper: no child of this one
         self.pidfd = -1  # of an adopted main process
+        self.told = -1  # what will say that it never began, if that was not known soon
         self.group: Group | None = None
         self.limited: Group | None = None
         self.shells: set[int] = set()

@@ -22,7 +22,9 @@ def open_shell(supervisor: Supervisor, run: Run, asked: dict[str, Any]) -> tuple
     ours: list[int] = []
     try:
         actions = _terminal(run, asked, theirs, ours) if asked.get("tty") else _pipes(theirs, ours)
-        pid = supervisor.spawn_in(run, asked["argv"], env, actions)
+        pid, told = supervisor.spawn_in(run, asked["argv"], env, actions)
+        if told >= 0:
+            os.close(told)
     except OSError as error:
         close_all(ours)
         raise CannotStart(f"no terminal or pipe could be made ({error.strerror})", 126) from None

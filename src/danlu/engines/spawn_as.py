@@ -6,11 +6,16 @@ one would open, and a variable such as LD_PRELOAD would make whoever sets it roo
 import errno
 import os
 import pwd
+import select
 import signal
 from typing import Any, NoReturn
 
 from danlu.engines.spawn import SIGNALS_TO_RESET, CannotStart, enter_folder, find_command, shown, why_not
 from danlu.engines.wire import parse_line, render_line
+
+# Before it is the command it is its user's process already, who may stop it, and whose folder may not answer.
+HEARD_WITHIN_SECONDS = 0.05
+_LONGEST_TEXT = 4000  # fits a pipe that nobody reads
 
 
 def account_of(user: str) -> pwd.struct_passwd:
@@ -32,19 +37,44 @@ def spawn_as(
     *,
     folder: str,
     join: str = "",
-) -> int:
-    """Start `command` in the folder and in a session of its own. Its pid."""
-    read_end, write_end = os.pipe2(os.O_CLOEXEC)
-    pid = os.fork()
+) -> tuple[int, int]:
+    """Start `command` in the folder and in a session of its own. Its pid; and where it has not taken over soon, a
+    descriptor that will tell what kept it from it (see `problem_of`), else -1: nobody else's run is to wait for it."""
+    try:
+        read_end, write_end = os.pipe2(os.O_CLOEXEC)
+        try:
+            pid = os.fork()
+        except OSError:
+            os.close(read_end)
+            os.close(write_end)
+            raise
+    except OSError as error:
+        raise CannotStart(*why_not(error, command[0])) from None
     if not pid:
         _become(account, command, env, file_actions, folder, join, write_end)
     os.close(write_end)
-    with open(read_end, "rb") as told:
-        problem = told.read()  # nothing, as soon as the command has taken over
+    os.set_blocking(read_end, False)
+    told = select.poll()
+    told.register(read_end, select.POLLIN)
+    if not told.poll(HEARD_WITHIN_SECONDS * 1000):
+        return pid, read_end
+    problem = problem_of(read_end)
     if problem:
+        os.kill(pid, signal.SIGKILL)  # it has said all, but its user could keep it from leaving
         os.waitpid(pid, 0)
-        raise CannotStart(*parse_line(problem))
-    return pid
+        raise problem
+    return pid, -1
+
+
+def problem_of(told: int) -> CannotStart | None:
+    """Why the command did not take over; None if it did, or has yet to. Takes the descriptor over."""
+    try:
+        said = os.read(told, 1 << 16)
+    except BlockingIOError:
+        said = b""
+    finally:
+        os.close(told)
+    return CannotStart(*parse_line(said)) if said else None
 
 
 def _become(
@@ -83,7 +113,7 @@ def _become(
         cannot = CannotStart(f"the command cannot be passed to the system: {error}")
     finally:
         if cannot:
-            os.write(problems, render_line([cannot.text, cannot.exit_code]))
+            os.write(problems, render_line([cannot.text[:_LONGEST_TEXT], cannot.exit_code]))
         os._exit(126)
 
 

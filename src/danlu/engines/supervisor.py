@@ -1,5 +1,6 @@
 """Keeps all runs of an installation: starts them, sees them end, stops them, and clears away what they leave."""
 
+import contextlib
 import heapq
 import os
 import signal
@@ -14,7 +15,7 @@ from danlu.engines.keeper_run import UNKILLABLE_AFTER_SECONDS, Run, signal_name
 from danlu.engines.kin import Kin
 from danlu.engines.process_tree import Process
 from danlu.engines.spawn import CannotStart, enter_folder, open_log, spawn
-from danlu.engines.spawn_as import account_of, spawn_as
+from danlu.engines.spawn_as import account_of, problem_of, spawn_as
 from danlu.engines.wire import KEEPER_MARK, RUN_MARK
 
 # Adopted processes are no children: nobody tells when the last of them is gone.
@@ -51,8 +52,7 @@ class Supervisor:
             try:
                 self._begin(run, command)
             except CannotStart as cannot:
-                told = {"exit_code": cannot.exit_code, "reason": ("not_started", cannot.text)}
-                self._finish(run, {"ended_at": time.time(), "ending": "not_started", **told})
+                self._finish(run, _not_started(cannot))
 
     def _seat(self, run: Run) -> None:
         if run.memory_mib:
@@ -68,7 +68,8 @@ class Supervisor:
         try:
             to = os.POSIX_SPAWN_DUP2
             before = time.clock_gettime(time.CLOCK_BOOTTIME)
-            run.pid = self.spawn_in(run, command, run.env, [(to, self._null, 0), (to, log, 1), (to, log, 2)])
+            actions = [(to, self._null, 0), (to, log, 1), (to, log, 2)]
+            run.pid, run.told = self.spawn_in(run, command, run.env, actions)
         except CannotStart as cannot:
             _write_line(log, f"danlu: {cannot.text}")
             raise
@@ -80,8 +81,8 @@ class Supervisor:
         run.plan_limit()
         self.schedule(run)
 
-    def spawn_in(self, run: Run, command: list[str], env: dict[str, str], actions: list[Any]) -> int:
-        """Start a process in the run's folder and groups, as its user."""
+    def spawn_in(self, run: Run, command: list[str], env: dict[str, str], actions: list[Any]) -> tuple[int, int]:
+        """Start a process in the run's folder and groups, as its user. As `spawn_as`."""
         if not command or not command[0]:
             raise CannotStart("there is no command to run", 127)
         account = account_of(run.user) if run.user else None
@@ -92,7 +93,7 @@ class Supervisor:
             if account and account.pw_uid != os.geteuid():
                 return spawn_as(account, command, env, actions, folder=run.workdir, join=join)
             enter_folder(run.workdir)
-            return spawn(command, env, actions, join=join)
+            return spawn(command, env, actions, join=join), -1
         finally:
             os.umask(own_umask)
             if stepped:
@@ -232,6 +233,8 @@ class Supervisor:
         if run.end is not None:
             return
         oom_kills = run.limited.out_of_memory() if run.limited else 0
+        if run.told >= 0:
+            end = end or self._never_began(run)
         run.end = end or run.ended(at=time.time(), oom_kills=oom_kills)
         self.journal.append(run.records()[0], sync=True)
         self.changed[run.handle] = run
@@ -247,6 +250,18 @@ class Supervisor:
         run.pidfd = -1
         if ownerless := self.kin.remove(run):
             self._kill_below(ownerless)
+
+    def _never_began(self, run: Run) -> dict[str, Any] | None:
+        """What is told of a run whose command did not begin, where that took so long that nobody waited for it."""
+        told, run.told = run.told, -1
+        cannot = problem_of(told)
+        if cannot is None or run.why:
+            return None
+        with contextlib.suppress(CannotStart):
+            log = open_log(run.log)
+            _write_line(log, f"danlu: {cannot.text}")
+            os.close(log)
+        return _not_started(cannot)
 
     # Remembering
 
@@ -284,6 +299,11 @@ class Supervisor:
             run = heapq.heappop(self._timers)[2]
             run.due = None
             self.act(run)
+
+
+def _not_started(cannot: CannotStart) -> dict[str, Any]:
+    reason = ("not_started", cannot.text)
+    return {"ended_at": time.time(), "ending": "not_started", "exit_code": cannot.exit_code, "reason": reason}
 
 
 def _knows_exit(run: Run) -> bool:
