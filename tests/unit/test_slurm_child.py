@@ -1,6 +1,7 @@
 """Commands that belong to somebody who may mean harm: they end, and little of what they say is kept."""
 
 import asyncio
+import contextlib
 import hashlib
 import os
 import subprocess
@@ -12,14 +13,16 @@ import pytest
 from danlu.engines.slurm_child import MOST_BYTES, run_child
 from danlu.engines.slurm_commands import USUAL_PATH, Commands, Person, become
 from danlu.engines.slurm_shell import CHUNK, open_stream
-from danlu.engines.slurm_trash import Trash, remove
+from danlu.engines.slurm_trash import Trash
+from danlu.theirs import as_user, remove
 
 ENV = {"PATH": "/usr/bin:/bin"}
 LONG_S = 60.0
+needs_root = pytest.mark.skipif(os.getuid() != 0, reason="only root can become somebody else")
 
 
 def run(script: str, stdin: bytes = b"", patience_s: float = LONG_S) -> tuple[int, bytes, bytes]:
-    return run_child(["/bin/sh", "-c", script], ENV, stdin, patience_s, {})
+    return run_child("/bin/sh", ["/bin/sh", "-c", script], ENV, stdin, patience_s)
 
 
 def test_what_it_reads_and_says() -> None:
@@ -68,12 +71,54 @@ def test_a_command_gets_nothing_of_the_servers_environment(monkeypatch: pytest.M
 def test_nobody_but_root_becomes_another() -> None:
     me = Person("me", os.getuid(), os.getgid(), "/", "/bin/sh")
     other = Person("games", os.getuid() + 1, 60, "/", "/bin/sh")
-    assert become(me) == {}
-    if os.getuid() == 0:
-        assert become(other)["user"] == other.uid
-    else:
+    assert become(me, "/bin/true", ["true"]) == ("/bin/true", ["true"])
+    with pytest.raises(FileNotFoundError):
+        become(me, "sbatch", ["sbatch"])
+    if os.getuid() != 0:
         with pytest.raises(PermissionError, match="only a server of root"):
-            become(other)
+            become(other, "/bin/true", ["true"])
+
+
+@needs_root
+def test_who_becomes_another_has_no_right_of_ours_left() -> None:
+    shown = "id -u; id -g; id -G; echo $0; sed -n 's/^\\(Cap[PE]..\\|SigIgn\\):\\s*//p' /proc/self/status"
+    words = as_user(54321, 54322, [54322, 54323], "/bin/sh", ["called", "-c", shown])
+    code, out, said = run_child(*words, ENV, b"", LONG_S)
+    assert (code, said) == (0, b"")
+    assert out.decode().split() == ["54321", "54322", "54322", "54323", "called", *["0" * 16] * 3]
+
+
+@needs_root
+def test_a_child_that_its_user_stops_before_it_is_the_command_holds_nobody_up(tmp_path: Path) -> None:
+    """They stop whatever is theirs as soon as it is: a `Popen(user=…)` would soon not come back."""
+    script = f"echo > {tmp_path}/ready; while :; do kill -STOP -1; done"
+    tmp_path.chmod(0o777)
+    for folder in tmp_path.parents[:-2]:
+        folder.chmod(folder.stat().st_mode | 0o711)
+    program, words = as_user(54321, 54321, (), "/bin/sh", ["sh", "-c", script])
+    with subprocess.Popen(words, executable=program, env=ENV, stderr=subprocess.DEVNULL) as stopper:
+        try:
+            while not (tmp_path / "ready").exists():
+                time.sleep(0.01)
+            for _ in range(5):
+                began = time.monotonic()
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    run_child(*as_user(54321, 54321, (), "/bin/sleep", ["sleep", "60"]), ENV, b"", 0.3)
+                assert time.monotonic() - began < LONG_S / 2
+        finally:
+            stopper.kill()
+
+
+@needs_root
+def test_nothing_is_removed_that_its_owner_could_not_remove(tmp_path: Path) -> None:
+    left = tmp_path / "left"
+    (left / "mine/theirs").mkdir(parents=True)
+    (left / "mine/theirs/kept").touch()
+    for path, uid in ((left, 54321), (left / "mine", 54321), (left / "mine/theirs", 54322)):
+        os.chown(path, uid, uid)
+    with pytest.raises(OSError, match="mine"):
+        remove(str(left))
+    assert (left / "mine/theirs/kept").exists()
 
 
 def test_what_a_run_left_is_removed_however_deep(tmp_path: Path) -> None:

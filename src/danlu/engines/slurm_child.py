@@ -7,19 +7,26 @@ import selectors
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 MOST_BYTES = 1 << 16  # of each of its outputs
 
 
 def run_child(
-    argv: Sequence[str], env: Mapping[str, str], stdin: bytes, patience_s: float, who: Mapping[str, Any]
+    program: str, argv: Sequence[str], env: Mapping[str, str], stdin: bytes, patience_s: float
 ) -> tuple[int, bytes, bytes]:
     """Its exit code, output and complaints. Raises TimeoutExpired and OSError."""
     pipe = subprocess.PIPE
-    # A Ctrl-C for the server is none for it: what it was about to say would be lost.
-    apart = {"cwd": "/", "start_new_session": True, **who}
-    process = subprocess.Popen(argv, env=env, bufsize=0, stdin=pipe, stdout=pipe, stderr=pipe, **apart)
+    process = subprocess.Popen(
+        argv,
+        executable=program,
+        env=env,
+        cwd="/",
+        bufsize=0,
+        stdin=pipe,
+        stdout=pipe,
+        stderr=pipe,
+        start_new_session=True,  # a Ctrl-C for the server is none for it: what it was about to say would be lost
+    )
     try:
         return _talk(process, stdin, time.monotonic() + patience_s)
     finally:

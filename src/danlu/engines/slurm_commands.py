@@ -12,11 +12,11 @@ import subprocess
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
 
 from danlu.engines.slurm_child import run_child
 from danlu.engines.slurm_words import is_out_of_reach, last_words
 from danlu.errors import EngineDown
+from danlu.theirs import as_user
 
 USUAL_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 # A controller that is busy with a large queue answers late; sbatch itself gives up after MessageTimeout.
@@ -155,7 +155,7 @@ class Commands:
 
 def _run_as(person: Person, argv: tuple[str, ...], env: dict[str, str], stdin: str, patience_s: float) -> Answer:
     given = stdin.encode("utf-8", "surrogateescape")
-    code, out, said = run_child(argv, env, given, patience_s, become(person))
+    code, out, said = run_child(*become(person, argv[0], argv), env, given, patience_s)
     return Answer(code, _text(out), _text(said))
 
 
@@ -163,13 +163,16 @@ def may_become(person: Person) -> bool:
     return os.getuid() in (0, person.uid)
 
 
-def become(person: Person) -> dict[str, Any]:
-    """What makes a child another user: rights are dropped before anything of theirs is read. Raises PermissionError."""
+def become(person: Person, program: str, words: Sequence[str]) -> tuple[str, list[str]]:
+    """The program and words that run it as somebody else: rights are dropped before anything of theirs is read.
+    Raises PermissionError, and FileNotFoundError if there is no such command."""
+    if not os.path.isabs(program):
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), program)
     if person.uid == os.getuid():
-        return {}
+        return program, list(words)
     if not may_become(person):
         raise PermissionError(errno.EPERM, f"only a server of root can run it as {person.name}")
-    return {"user": person.uid, "group": person.gid, "extra_groups": os.getgrouplist(person.name, person.gid)}
+    return as_user(person.uid, person.gid, os.getgrouplist(person.name, person.gid), program, words)
 
 
 def _text(data: bytes) -> str:

@@ -61,9 +61,10 @@ def _taken(*files: IO[bytes] | None) -> list[int]:
 def _spawn(
     program: str, argv: list[str], env: dict[str, str], person: Person, stdin: int, stdout: int, stderr: int
 ) -> "subprocess.Popen[bytes]":
+    executable, words = become(person, program, argv)
     return subprocess.Popen(
-        argv,
-        executable=program,
+        words,
+        executable=executable,
         env=env,
         cwd="/",
         stdin=stdin,
@@ -71,7 +72,6 @@ def _spawn(
         stderr=stderr,
         start_new_session=True,
         bufsize=0,
-        **become(person),
     )
 
 
