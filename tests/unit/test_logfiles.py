@@ -1,7 +1,10 @@
 """Logs read from the end and followed as they grow."""
 
 import asyncio
+import fcntl
 import os
+import signal
+import time
 from pathlib import Path
 
 import pytest
@@ -9,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from danlu.engines.far_folder import FarFolder
-from danlu.engines.logfiles import CHUNK, LogFiles, offset_of_tail
+from danlu.engines.logfiles import CHUNK, FARTHEST_BACK, LogFiles, offset_of_tail
 
 
 @given(st.binary(max_size=200).map(lambda data: data.replace(b"\x01", b"\n")), st.integers(1, 5))
@@ -99,3 +102,51 @@ def test_a_missing_file_is_not_opened(tmp_path: Path) -> None:
         files.close()
 
     asyncio.run(scenario())
+
+
+def test_a_tail_is_not_looked_for_in_a_hole_without_end(tmp_path: Path) -> None:
+    """A run may cut its own output to any length: a terabyte of nothing takes no room, and hours to read."""
+    path = tmp_path / "log"
+    path.touch()
+    os.truncate(path, 1 << 40)
+    began = time.monotonic()
+    assert offset_of_tail(str(path), 10) == (1 << 40) - FARTHEST_BACK
+    path.write_bytes(b"\n" * (8 << 20))
+    assert offset_of_tail(str(path), 1 << 62) == 0
+    assert time.monotonic() - began < 20
+
+
+def test_readers_who_begin_everywhere_do_not_fill_the_memory(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    path.write_bytes(bytes(range(256)) * 800)
+
+    async def scenario() -> None:
+        files = LogFiles()
+        with await files.open(str(path)) as growing:
+            for offset in range(100):
+                assert (await growing.read(offset))[:1] == bytes([offset])
+            assert sum(map(len, growing._cache.values())) < 4 * CHUNK
+        files.close()
+
+    asyncio.run(scenario())
+
+
+def test_a_log_that_its_owner_holds_back_holds_nobody_up(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    path.write_bytes(b"x\n")
+    ignored = signal.signal(signal.SIGIO, signal.SIG_IGN)  # the kernel asks for it back
+
+    async def scenario() -> None:
+        files = LogFiles()
+        with pytest.raises(BlockingIOError):
+            await files.open(str(path))
+        with pytest.raises(BlockingIOError):
+            offset_of_tail(str(path), 1)
+        files.close()
+
+    try:
+        with path.open("r+b") as held:
+            fcntl.fcntl(held, fcntl.F_SETLEASE, fcntl.F_WRLCK)
+            asyncio.run(scenario())
+    finally:
+        signal.signal(signal.SIGIO, ignored)

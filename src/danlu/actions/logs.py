@@ -66,8 +66,8 @@ async def first_offset(files: LogFiles, path: str, *, tail: int | None, offset: 
     if tail is None:
         return offset
     try:
-        return await files.do(offset_of_tail, path, tail)
-    except FileNotFoundError:
+        return await files.apart(offset_of_tail, path, tail)
+    except (FileNotFoundError, BlockingIOError):
         return 0
 
 
@@ -125,7 +125,7 @@ async def follow_to_end(
 async def _open(files: LogFiles, path: str) -> Growing | None:
     try:
         return await files.open(path)
-    except FileNotFoundError:
+    except (FileNotFoundError, BlockingIOError):
         return None
 
 

@@ -68,7 +68,7 @@ async def logs(
     try:
         start = await first_offset(desk.files, path, tail=_tail(tail), offset=_inside(offset))
         length = max(0, await desk.files.size(path) - start)
-    except FileNotFoundError:
+    except (FileNotFoundError, BlockingIOError):
         return Response(b"", media_type="text/plain")
     return StreamingResponse(
         desk.files.read_all(path, start, length), media_type="text/plain", headers={"Content-Length": str(length)}

@@ -15,6 +15,11 @@ CHUNK = 256 * 1024
 # Readers of a log that grows all the time are woken at most this often; a first line goes out at once.
 PAUSE_S = 0.005
 FAR_S = 0.5  # between looks at files of which nobody here is told when they grow
+# Of a log without lines, or of a hole as large as a file may be, no more is looked at for its last lines.
+FARTHEST_BACK = 64 * 1024 * 1024
+KEPT_READS = 4
+# Its writer may be its owner, who can keep an open waiting for most of a minute (a lease): then it fails instead.
+_FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
 Given = ParamSpec("Given")
 Found = TypeVar("Found")
 
@@ -41,11 +46,16 @@ class LogFiles:
         """Something with a file, at once; if it is far, in its time. Raises EngineDown if that does not end."""
         return do(*given, **named) if self._far is None else await self._far.in_time(do, *given, **named)
 
+    async def apart(self, do: Callable[Given, Found], *given: Given.args, **named: Given.kwargs) -> Found:
+        """As `do`, for what may take a moment wherever the file is."""
+        return await (self._far.in_time if self._far else asyncio.to_thread)(do, *given, **named)
+
     async def size(self, path: str) -> int:
         return await self.do(_size_now, path)
 
     async def open(self, path: str) -> "Growing":
-        """A file that may grow. Use it with `with`; raises FileNotFoundError, EngineDown."""
+        """A file that may grow. Use it with `with`; raises FileNotFoundError, EngineDown, and BlockingIOError if
+        its owner holds it back."""
         if path not in self._by_path:
             found = await self.do(Growing, path, self._let_go, self._far)
             if path in self._by_path:  # somebody was faster
@@ -58,12 +68,11 @@ class LogFiles:
 
     async def read_all(self, path: str, offset: int, length: int) -> AsyncIterator[bytes]:
         """`length` bytes from `offset`, in large pieces."""
-        apart = self._far.in_time if self._far else asyncio.to_thread
-        fd = await self.do(os.open, path, os.O_RDONLY | os.O_CLOEXEC)
+        fd = await self.do(os.open, path, _FLAGS)
         try:
             end = offset + length
             while offset < end:
-                data = await apart(os.pread, fd, min(4 * CHUNK, end - offset), offset)
+                data = await self.apart(os.pread, fd, min(4 * CHUNK, end - offset), offset)
                 if not data:
                     return
                 offset += len(data)
@@ -73,7 +82,11 @@ class LogFiles:
 
     def _watch(self, found: "Growing") -> None:
         # By its descriptor: to find it by its name could take its time.
-        found.watch = self._inotify.add_watch(f"/proc/self/fd/{found.fd}", flags.MODIFY)
+        try:
+            found.watch = self._inotify.add_watch(f"/proc/self/fd/{found.fd}", flags.MODIFY)
+        except OSError:
+            os.close(found.fd)
+            raise
         self._by_path[found.path] = found
         self._by_watch[found.watch] = found
         if self._far and (self._looking is None or self._looking.done()):
@@ -113,7 +126,7 @@ class Growing:
         self.path = path
         self.size = 0  # at the last look, if somebody has to look
         self._far = far
-        self.fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        self.fd = os.open(path, _FLAGS)
         self.watch = -1
         self.readers = 0
         self._let_go = let_go
@@ -159,17 +172,22 @@ class Growing:
             return self._cache[offset]
         if self._far:
             if data := await self._far.in_time(_read_now, self.path, offset):
-                self._cache[offset] = data
+                self._keep(offset, data)
             return data
         behind = os.fstat(self.fd).st_size - offset
         if behind <= 0:
             return b""
         if behind < CHUNK:  # just written, so in memory: a thread would only cost time
             data = os.pread(self.fd, CHUNK, offset)
-            self._cache[offset] = data
+            self._keep(offset, data)
         else:
             data = await asyncio.to_thread(os.pread, self.fd, CHUNK, offset)
         return data
+
+    def _keep(self, offset: int, data: bytes) -> None:
+        if len(self._cache) >= KEPT_READS:  # readers choose where they begin
+            self._cache.clear()
+        self._cache[offset] = data
 
     def _wake(self) -> None:
         self._timer = None
@@ -179,36 +197,44 @@ class Growing:
             self._next.set_result(None)
 
 
+def _opened(path: str, _: int) -> int:
+    return os.open(path, _FLAGS)
+
+
 def _size_now(path: str) -> int:
-    with open(path, "rb") as file:
+    with open(path, "rb", opener=_opened) as file:
         return os.fstat(file.fileno()).st_size
 
 
 def _read_now(path: str, offset: int) -> bytes:
     try:
-        with open(path, "rb", buffering=0) as file:
+        with open(path, "rb", buffering=0, opener=_opened) as file:
             return os.pread(file.fileno(), CHUNK, offset)
-    except FileNotFoundError:
-        return b""  # it was removed: there will be no more
+    except (FileNotFoundError, BlockingIOError):
+        return b""  # it was removed: there will be no more; or its owner holds it back
 
 
 def offset_of_tail(path: str, lines: int) -> int:
-    """Where the last `lines` lines begin."""
-    with open(path, "rb") as file:
+    """Where the last `lines` lines begin, or as far back as one looks for them. May take a moment."""
+    with open(path, "rb", opener=_opened) as file:
         position = end = file.seek(0, os.SEEK_END)
+        first = max(0, end - FARTHEST_BACK)
         if lines <= 0:
             return end
         seen = 0
-        while position > 0:
-            size = min(CHUNK, position)
+        while position > first:
+            size = min(CHUNK, position - first)
             position -= size
             file.seek(position)
             block = file.read(size)
-            at = len(block)
+            # A newline that ends the file ends the last line and begins none.
+            at = len(block) - (position + len(block) == end and block.endswith(b"\n"))
+            there = block.count(b"\n", 0, at)
+            if seen + there < lines:
+                seen += there
+                continue
             while (at := block.rfind(b"\n", 0, at)) >= 0:
-                # A newline that ends the file ends the last line and begins none.
-                if position + at + 1 < end:
-                    seen += 1
-                    if seen == lines:
-                        return position + at + 1
-        return 0
+                seen += 1
+                if seen == lines:
+                    return position + at + 1
+        return first
