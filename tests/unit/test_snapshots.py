@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 
 from danlu.errors import Invalid, NotFound, TooBig
+from danlu.provision.folders import remove_leftovers, run_folder_of
 from danlu.provision.snapshots import SnapshotFile, SnapshotShelf, check_manifest
+from tests.builders import job
 
 REGULAR, EXECUTABLE, LINK = 0o100644, 0o100755, 0o120777
 
@@ -68,6 +70,12 @@ def test_an_incomplete_snapshot_is_refused_with_the_name_of_what_is_missing(tmp_
         [file("a"), file("a", b"other")],
         [file("a", b"/etc", LINK), file("a/passwd")],
         [SnapshotFile("a", REGULAR, 1, "../../x")],
+        [file("n" * 256)],
+        [file("\u5c71" * 86)],
+        [file("/".join(["deep"] * 700))],
+        [file("half-\ud800")],
+        [file("link", b"x" * 5000, LINK)],
+        [file("link", b"", LINK)],
     ],
 )
 def test_whatever_could_leave_its_folder_is_refused(files: list[SnapshotFile]) -> None:
@@ -103,3 +111,44 @@ def test_a_folder_is_given_away_after_all_that_is_in_it(tmp_path: Path, monkeypa
     )
     late = [(one, above) for at, one in enumerate(given) for above in given[:at] if one.startswith(f"{above}/")]
     assert not late
+
+
+def test_a_snapshot_that_is_larger_than_announced_is_refused(tmp_path: Path) -> None:
+    """The sizes are what its limit is about: one file of many names would fill the disk."""
+    shelf = SnapshotShelf(str(tmp_path))
+    content = b"x" * 1000
+    digest = hashlib.sha256(content).hexdigest()
+    files = [SnapshotFile(f"copy{number}", REGULAR, 1, digest) for number in range(5)]
+    check_manifest(files, limit_bytes=10)
+    snapshot_id, _ = shelf.add(files)
+    shelf.put_blob(digest, [content])
+    with pytest.raises(Invalid, match=r"announced with 1 bytes and has 1,000"):
+        shelf.check(snapshot_id)
+
+
+def test_what_cannot_be_laid_out_leaves_nothing(tmp_path: Path) -> None:
+    shelf = SnapshotShelf(str(tmp_path / "shelf"))
+    content = b"no\0where"
+    snapshot_id, _ = shelf.add([file("a/b"), file("link", content, LINK)])
+    for blob in (b"x", content):
+        shelf.put_blob(hashlib.sha256(blob).hexdigest(), [blob])
+    (tmp_path / "work").mkdir()
+    with pytest.raises(ValueError, match="null"):
+        shelf.lay_out(snapshot_id, str(tmp_path / "work/run"))
+    assert not list((tmp_path / "work").iterdir())
+
+
+def test_what_is_left_of_a_job_goes_however_deep_it_is(tmp_path: Path) -> None:
+    gone = job("k3fz82aw")
+    folder = Path(run_folder_of(str(tmp_path), gone.run_id))
+    folder.mkdir(parents=True)
+    folder.with_name(f"{folder.name}.making").mkdir()
+    here = os.open(folder, os.O_RDONLY)
+    for _ in range(1200):
+        os.mkdir("deeper", dir_fd=here)
+        below = os.open("deeper", os.O_RDONLY, dir_fd=here)
+        os.close(here)
+        here = below
+    os.close(here)
+    remove_leftovers(str(tmp_path), gone)
+    assert not list(folder.parent.iterdir())

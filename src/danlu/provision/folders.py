@@ -2,10 +2,11 @@
 
 import contextlib
 import os
-import shutil
+import subprocess
 
 from danlu.domain.job import Job
 from danlu.provision.snapshots import SnapshotShelf
+from danlu.theirs import remove
 
 
 def log_path_of(files_dir: str, run_id: str) -> str:
@@ -26,6 +27,9 @@ def remove_leftovers(files_dir: str, job: Job) -> None:
     """Delete logs and run folders of all attempts of a job that is forgotten."""
     for attempt in range(1, job.attempt + 1):
         run_id = f"{job.id}.{attempt}"
-        shutil.rmtree(run_folder_of(files_dir, run_id), ignore_errors=True)
+        folder = run_folder_of(files_dir, run_id)
+        for path in (folder, f"{folder}.making"):
+            with contextlib.suppress(OSError, subprocess.SubprocessError):
+                remove(path)
         with contextlib.suppress(FileNotFoundError):
             os.unlink(log_path_of(files_dir, run_id))

@@ -1,17 +1,21 @@
 """Code snapshots: files kept once by their content, laid out anew as a folder for each run."""
 
+import contextlib
 import hashlib
 import json
 import os
 import re
 import shutil
 import stat
+import subprocess
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from danlu.errors import Invalid, NotFound, StoreDown, TooBig
+from danlu.theirs import remove
 
 MAX_FILES = 50_000
+LONGEST_NAME, LONGEST_PATH = 255, 3000  # in bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +45,10 @@ def check_manifest(files: Sequence[SnapshotFile], *, limit_bytes: int) -> None:
             raise Invalid(f"a snapshot contains files and links only, not `{file.path}`")
         if not re.fullmatch(r"[0-9a-f]{64}", file.sha256):
             raise Invalid(f"the checksum of `{file.path}` is not a SHA-256")
+        if not _is_nameable(parts):
+            raise Invalid(f"no folder can hold the path `{file.path[:80]}…`", "shorter names, in UTF-8")
+        if stat.S_ISLNK(file.mode) and not 0 < file.size <= LONGEST_PATH:
+            raise Invalid(f"a link leads somewhere, in at most {LONGEST_PATH:,} bytes: not `{file.path}`")
         if file.path in taken:
             raise Invalid(f"the snapshot names `{file.path}` twice")
         taken.add(file.path)
@@ -50,6 +58,15 @@ def check_manifest(files: Sequence[SnapshotFile], *, limit_bytes: int) -> None:
         for depth in range(1, len(parents) + 1):
             if "/".join(parents[:depth]) in taken:
                 raise Invalid(f"the snapshot names `{file.path}` below something that is not a folder")
+
+
+def _is_nameable(parts: Sequence[str]) -> bool:
+    """Would a file system take these names, with room for where the folder is?"""
+    try:
+        sizes = [len(os.fsencode(part)) for part in parts]
+    except UnicodeError:
+        return False
+    return max(sizes) <= LONGEST_NAME and sum(sizes) + len(sizes) <= LONGEST_PATH
 
 
 class SnapshotShelf:
@@ -82,34 +99,46 @@ class SnapshotShelf:
         _write_whole(self._blob(sha256), checked())
 
     def check(self, snapshot_id: str) -> None:
-        """Refuse a snapshot that is unknown or incomplete."""
+        """Refuse a snapshot that is unknown, incomplete, or larger than it was said to be."""
         for file in self._files(snapshot_id):
-            if not os.path.exists(self._blob(file.sha256)):
-                raise NotFound(f"the snapshot lacks the bytes of `{file.path}`", "upload them first")
+            try:
+                size = os.path.getsize(self._blob(file.sha256))
+            except FileNotFoundError:
+                raise NotFound(f"the snapshot lacks the bytes of `{file.path}`", "upload them first") from None
+            if size != file.size:
+                raise Invalid(
+                    f"`{file.path}` was announced with {file.size:,} bytes and has {size:,}",
+                    "it may have changed while it was copied: submit again",
+                )
 
     def lay_out(self, snapshot_id: str, target: str, *, owner: tuple[int, int] | None = None) -> None:
         """Make `target` a fresh folder with the snapshot's files. Half-made ones are begun again."""
         making = f"{target}.making"
-        shutil.rmtree(making, ignore_errors=True)
+        with contextlib.suppress(FileNotFoundError):
+            remove(making)
         if os.path.isdir(target):
             return
         os.makedirs(making, mode=0o700)
+        try:
+            self._fill(making, snapshot_id)
+            if owner:
+                _give(making, owner)
+            os.rename(making, target)
+        except (OSError, ValueError):
+            with contextlib.suppress(OSError, subprocess.SubprocessError):
+                remove(making)  # nobody would come back for it
+            raise
+
+    def _fill(self, folder: str, snapshot_id: str) -> None:
         for file in self._files(snapshot_id):
-            path = os.path.join(making, file.path)
+            path = os.path.join(folder, file.path)
             os.makedirs(os.path.dirname(path), exist_ok=True)
             if stat.S_ISLNK(file.mode):
                 with open(self._blob(file.sha256), "rb") as blob:
-                    os.symlink(blob.read(), os.fsencode(path))
+                    os.symlink(blob.read(LONGEST_PATH), os.fsencode(path))
             else:
                 shutil.copyfile(self._blob(file.sha256), path)
                 os.chmod(path, 0o755 if file.mode & 0o100 else 0o644)
-        if owner:
-            # The outermost folder last: whoever can enter could put a link in the place of what is still to be given.
-            for folder, _, names in os.walk(making, topdown=False):
-                for name in names:
-                    os.chown(os.path.join(folder, name), *owner, follow_symlinks=False)
-                os.chown(folder, *owner)
-        os.rename(making, target)
 
     def _files(self, snapshot_id: str) -> list[SnapshotFile]:
         try:
@@ -125,6 +154,14 @@ class SnapshotShelf:
 
     def _blob(self, sha256: str) -> str:
         return os.path.join(self.folder, "blobs", sha256[:2], sha256)
+
+
+def _give(top: str, owner: tuple[int, int]) -> None:
+    # The outermost folder last: whoever can enter could put a link in the place of what is still to be given.
+    for folder, _, names in os.walk(top, topdown=False):
+        for name in names:
+            os.chown(os.path.join(folder, name), *owner, follow_symlinks=False)
+        os.chown(folder, *owner)
 
 
 def _write_whole(path: str, chunks: Iterable[bytes]) -> None:
