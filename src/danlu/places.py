@@ -51,9 +51,12 @@ def credentials_file() -> str:
 def make_private(folder: str) -> str:
     """Make a folder that only its owner may open; refuse one that somebody else owns."""
     os.makedirs(folder, mode=0o700, exist_ok=True)
-    found = os.stat(folder)
+    found, named = os.stat(folder), os.lstat(folder)
     if found.st_uid != os.getuid():
         raise PermissionError(f"{folder} belongs to another user (uid {found.st_uid})")
+    # In a folder for everybody it could lead to one of ours that all need.
+    if named.st_uid not in (0, os.getuid()):
+        raise PermissionError(f"{folder} is a link of another user (uid {named.st_uid})")
     if found.st_mode & 0o077:
         os.chmod(folder, 0o700)
     return folder

@@ -10,6 +10,7 @@ from danlu import ground
 from danlu.actions.runas import RunAs, check_inside
 from danlu.domain.account import Actor, Person, Role
 from danlu.errors import DanluError, Refused
+from danlu.places import make_private
 from danlu.provision.unix_users import is_system_user, is_unix_user, lowest_uid
 from danlu.store.people import People
 from danlu.store.roster import Roster
@@ -132,3 +133,17 @@ def test_root_must_be_root_in_the_shared_folder(tmp_path: Path) -> None:
         return
     ground.check_gives_away(str(tmp_path))
     assert not any(tmp_path.iterdir())
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can give a link away")
+def test_no_folder_is_made_private_through_somebodys_link(tmp_path: Path) -> None:
+    """What root keeps in /tmp has a name that all can guess, and make first."""
+    for_all, link = tmp_path / "etc", tmp_path / "danlu-0-0123456789ab"
+    for_all.mkdir(mode=0o755)
+    link.symlink_to(for_all)
+    os.lchown(link, 54321, 54321)
+    with pytest.raises(PermissionError, match="a link of another user"):
+        make_private(str(link))
+    assert for_all.stat().st_mode & 0o777 == 0o755
+    os.lchown(link, 0, 0)
+    make_private(str(link))
