@@ -1,9 +1,11 @@
 """Options as written, turned into a spec and back."""
 
+from typing import Any
+
 import pytest
 
 from danlu.actions.wishes import Wish, changed_wish, default_name, spec_of, wish_of
-from danlu.errors import Invalid
+from danlu.errors import Invalid, TooBig
 
 
 def test_a_wish_survives_the_way_to_a_spec_and_back() -> None:
@@ -72,3 +74,17 @@ def test_changing_to_shards_lets_go_of_whole_cards() -> None:
 )
 def test_a_job_without_a_name_gets_one_that_says_what_it_is(command: tuple[str, ...], name: str) -> None:
     assert default_name(command) == name
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"command": ("echo", "x" * (3 << 20))},
+        {"env": {"A": "x" * (3 << 20)}},
+        {"environ": {f"A{number}": "x" * 1000 for number in range(3000)}},
+        {"label": {"a": "x" * 20_000}},
+    ],
+)
+def test_what_no_system_passes_on_is_refused_at_once(given: dict[str, Any]) -> None:
+    with pytest.raises(TooBig):
+        spec_of(Wish(**{"command": ("true",), **given}))

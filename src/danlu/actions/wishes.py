@@ -19,7 +19,7 @@ from danlu.domain.written import (
     parse_pairs,
     parse_umask,
 )
-from danlu.errors import Invalid
+from danlu.errors import Invalid, TooBig
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +51,8 @@ class Wish:
     environ: Mapping[str, str] | None = None
 
 
+LONGEST_START = 2 << 20  # what Linux takes, with a stack of the usual size
+LONGEST_LABELS = 16 << 10  # everybody's list of jobs shows them
 _RUNNERS = ("python", "bash", "sh", "torchrun", "accelerate", "deepspeed")
 WISH_NAMES = tuple(f.name for f in fields(Wish))
 
@@ -60,6 +62,7 @@ def spec_of(
 ) -> tuple[JobSpec, ArrayAsk | None]:
     """Read the wish; nonsense is refused by the option's name. `after` is left to who can look ids up, the queue and
     the team that are meant to who knows the rules."""
+    _check_length(wish)
     model, gpus = parse_gpus(wish.gpus)
     array = parse_array(wish.array) if wish.array else None
     if wish.workdir and not wish.workdir.startswith("/"):
@@ -94,6 +97,18 @@ def spec_of(
         is_interactive=wish.interactive,
     )
     return spec, array
+
+
+def _check_length(wish: Wish) -> None:
+    """Refuse what no system passes to a program: it would never run, and fill the memory of all until it fails."""
+    pairs = (*wish.env.items(), *(wish.environ or {}).items())
+    if sum(map(len, wish.command)) + sum(len(name) + len(value) for name, value in pairs) > LONGEST_START:
+        raise TooBig(
+            f"the command and its variables have more than {LONGEST_START:,} characters",
+            "put long lists into a file, and name that",
+        )
+    if sum(len(name) + len(value) for name, value in wish.label.items()) > LONGEST_LABELS:
+        raise TooBig(f"all labels of a job together have at most {LONGEST_LABELS:,} characters")
 
 
 def wish_of(spec: JobSpec) -> Wish:
