@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 from urllib.parse import quote
 
 import httpx
@@ -20,6 +20,7 @@ from danlu.actions.pace import Gate, Pace
 from danlu.actions.signon_tickets import Codes, challenge_of
 from danlu.actions.users import check_new_name
 from danlu.api.exec import _read_ask
+from danlu.api.peers import Lines
 from danlu.api.server import make_app
 from danlu.domain.account import _NAME as NAME
 from danlu.domain.account import Actor, Role
@@ -437,3 +438,15 @@ def test_opening_again_makes_the_folders_that_are_missing(tmp_path: Path) -> Non
         assert (await (await come(rig, "zhao")).post(opening)).status_code == 403
 
     on_rig(scenario, tmp_path)
+
+
+def test_nobody_but_root_takes_all_connections() -> None:
+    lines = Lines(2)
+    ends = [cast(asyncio.Transport, object()) for _ in range(4)]
+    assert [lines.take("uid:1000", end) for end in ends] == [True, True, False, False]
+    assert lines.take("uid:1001", ends[2])
+    assert all(lines.take("uid:0", end) for end in ends)
+    lines.let_go("uid:1000", ends[3])
+    assert not lines.take("uid:1000", ends[3]), "one that was never taken frees nothing"
+    lines.let_go("uid:1000", ends[0])
+    assert lines.take("uid:1000", ends[3])

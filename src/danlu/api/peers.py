@@ -2,6 +2,8 @@
 
 import asyncio
 import contextlib
+import json
+import resource
 import socket
 import struct
 from collections.abc import Iterator
@@ -12,7 +14,14 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
 from danlu.api.desk import PEER
+from danlu.api.wire import problem_out
+from danlu.errors import TooMany
 
+_SAID = json.dumps(problem_out(TooMany("you have too many connections open", "end some of your commands"))).encode()
+_TOO_MANY = (
+    b"HTTP/1.1 429 Too Many Requests\r\nConnection: close\r\nContent-Type: application/problem+json\r\n"
+    b"Content-Length: %d\r\n\r\n%s" % (len(_SAID), _SAID)
+)
 ANSWER_S = 1.0  # what an answer that is under way gets at the end
 
 
@@ -26,16 +35,61 @@ def peer_of(transport: asyncio.BaseTransport) -> tuple[str, int] | None:
     return f"{PEER}{uid}", 0
 
 
+class Lines:
+    """The open connections of each Unix user. Each takes a descriptor, which the server has not without end; root may
+    always come."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._open: dict[str, set[asyncio.Transport]] = {}
+
+    def take(self, peer: str, transport: asyncio.Transport) -> bool:
+        held = self._open.setdefault(peer, set())
+        if len(held) >= self._most and peer != f"{PEER}0":
+            return False
+        held.add(transport)
+        return True
+
+    def let_go(self, peer: str, transport: asyncio.Transport) -> None:
+        held = self._open.get(peer, set())
+        held.discard(transport)
+        if not held:
+            self._open.pop(peer, None)
+
+
+# A quarter of what the server may have open is left for four such people, and more than enough for one.
+LINES = Lines(resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 4)
+
+
 class PeerHttp(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self.client = peer_of(transport) or self.client
+        peer = peer_of(transport)
+        self.client = peer or self.client
+        if peer and not LINES.take(peer[0], transport):
+            transport.write(_TOO_MANY)
+            transport.close()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        _let_go(self.client, self.transport)
+        super().connection_lost(exc)
 
 
 class PeerWebSocket(WebSocketsSansIOProtocol):
+    """Takes a connection over from a PeerHttp."""
+
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self.client = peer_of(transport) or self.client
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        _let_go(self.client, self.transport)
+        super().connection_lost(exc)
+
+
+def _let_go(client: tuple[str, int] | None, transport: asyncio.Transport) -> None:
+    if client and client[0].startswith(PEER):
+        LINES.let_go(client[0], transport)
 
 
 class QuietServer(uvicorn.Server):
