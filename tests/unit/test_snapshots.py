@@ -70,6 +70,8 @@ def test_an_incomplete_snapshot_is_refused_with_the_name_of_what_is_missing(tmp_
         [file("a"), file("a", b"other")],
         [file("a", b"/etc", LINK), file("a/passwd")],
         [SnapshotFile("a", REGULAR, 1, "../../x")],
+        [file("a", mode=1 << 70)],
+        [file("a", mode=-1)],
         [file("n" * 256)],
         [file("\u5c71" * 86)],
         [file("/".join(["deep"] * 700))],
@@ -86,6 +88,8 @@ def test_whatever_could_leave_its_folder_is_refused(files: list[SnapshotFile]) -
 def test_what_is_too_big_is_refused_with_its_size() -> None:
     with pytest.raises(TooBig, match="954 MiB, at most 1 MiB"):
         check_manifest([SnapshotFile("a", REGULAR, 10**9, "0" * 64)], limit_bytes=2**20)
+    with pytest.raises(TooBig):
+        check_manifest([SnapshotFile("a", REGULAR, 10**400, "0" * 64)], limit_bytes=2**20)
 
 
 def test_a_half_made_folder_is_begun_again(tmp_path: Path) -> None:

@@ -33,7 +33,7 @@ def check_manifest(files: Sequence[SnapshotFile], *, limit_bytes: int) -> None:
     total = sum(file.size for file in files)
     if total > limit_bytes:
         raise TooBig(
-            f"the snapshot has {total / 2**20:.0f} MiB, at most {limit_bytes / 2**20:.0f} MiB are allowed",
+            f"the snapshot has {-(-total // 2**20)} MiB, at most {limit_bytes / 2**20:.0f} MiB are allowed",
             "keep data out of it with .gitignore",
         )
     taken: set[str] = set()
@@ -41,7 +41,8 @@ def check_manifest(files: Sequence[SnapshotFile], *, limit_bytes: int) -> None:
         parts = file.path.split("/")
         if not file.path or file.path.startswith("/") or "\0" in file.path or {"", ".", ".."} & set(parts):
             raise Invalid(f"a snapshot cannot contain the path `{file.path}`")
-        if not (stat.S_ISREG(file.mode) or stat.S_ISLNK(file.mode)) or file.size < 0:
+        is_known = 0 <= file.mode < 1 << 16 and (stat.S_ISREG(file.mode) or stat.S_ISLNK(file.mode))
+        if not is_known or file.size < 0:
             raise Invalid(f"a snapshot contains files and links only, not `{file.path}`")
         if not re.fullmatch(r"[0-9a-f]{64}", file.sha256):
             raise Invalid(f"the checksum of `{file.path}` is not a SHA-256")
