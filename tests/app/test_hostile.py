@@ -1,6 +1,7 @@
 """What somebody who means ill may try over REST: to get more than the table gives, and to break things."""
 
 import asyncio
+import hashlib
 import json
 import pwd
 from dataclasses import replace
@@ -450,3 +451,34 @@ def test_nobody_but_root_takes_all_connections() -> None:
     assert not lines.take("uid:1000", ends[3]), "one that was never taken frees nothing"
     lines.let_go("uid:1000", ends[0])
     assert lines.take("uid:1000", ends[3])
+
+
+def test_one_request_fills_no_memory_and_holds_up_nobody_for_long(tmp_path: Path) -> None:
+    """An empty object is three bytes of a body, and ninety of memory."""
+
+    async def scenario(rig: Rig) -> None:
+        client = rig.client(0)
+        for path, most in (("/jobs", 8 << 20), ("/snapshots", 16 << 20)):
+            body = b'{"files":[' + b"{}," * (most // 3) + b"1]}"
+            assert (await client.post(path, content=body)).status_code == 413, path
+
+    on_rig(scenario, tmp_path)
+
+
+def test_what_code_a_job_runs_is_no_strangers_business(tmp_path: Path) -> None:
+    """The id of a snapshot is made of its content: whoever has the same code has the same id."""
+
+    async def scenario(rig: Rig) -> None:
+        await team_with(rig, "nlp", "zhao", "li", "wang")
+        owner, mate = await come(rig, "li"), await come(rig, "wang")
+        content = b"print(1)"
+        digest = hashlib.sha256(content).hexdigest()
+        made = (await owner.post("/snapshots", json={"files": [["a.py", 0o100644, len(content), digest]]})).json()["id"]
+        assert (await owner.put(f"/blobs/{digest}", content=content)).status_code == 204
+        body = {"command": ["true"], "workdir": "/", "snapshot": made}
+        job_id = (await owner.post("/jobs", json=body)).json()["id"]
+        assert (await owner.get(f"/jobs/{job_id}")).json()["snapshot"] == made
+        for path in (f"/jobs/{job_id}", "/jobs"):
+            assert made not in (await mate.get(path)).text, path
+
+    on_rig(scenario, tmp_path)

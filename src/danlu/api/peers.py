@@ -57,8 +57,8 @@ class Lines:
             self._open.pop(peer, None)
 
 
-# A quarter of what the server may have open is left for four such people, and more than enough for one.
-LINES = Lines(resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 4)
+# Who is in a job takes five descriptors for one connection.
+LINES = Lines(resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 8)
 
 
 class PeerHttp(HttpToolsProtocol):

@@ -9,7 +9,7 @@ from starlette.responses import Response
 from danlu.actions import jobs
 from danlu.api.answers import Announced
 from danlu.api.desk import TheActor, TheDesk
-from danlu.api.wire import Json, SnapshotIn, read_body
+from danlu.api.wire import MOST_LISTED, Json, SnapshotIn, read_body
 from danlu.errors import Invalid
 from danlu.provision.snapshots import SnapshotFile, check_manifest
 
@@ -21,7 +21,7 @@ IN_MEMORY = 1024 * 1024
 @router.post("/snapshots", response_model=Announced)
 async def announce(desk: TheDesk, actor: TheActor, request: Request) -> Response:
     shelf = jobs.shelf_for(desk.files_dir, actor)
-    entries = (await read_body(SnapshotIn, request)).files
+    entries = (await read_body(SnapshotIn, request, most=MOST_LISTED)).files
     files = [_file(entry) for entry in entries]
     check_manifest(files, limit_bytes=desk.snapshot_limit_bytes)
     snapshot_id, missing = await asyncio.to_thread(shelf.add, files)

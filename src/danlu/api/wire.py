@@ -24,8 +24,10 @@ from danlu.provision.folders import log_path_of
 from danlu.store.base import PastRun
 
 M = TypeVar("M", bound=BaseModel)
-# A snapshot of many files, an environment, an array of thousands: what one request may say.
-MOST_BODY = 64 * 2**20
+# An environment, an array of thousands: what one request may say. Read, it takes thirty times the room, and nobody is
+# answered meanwhile.
+MOST_BODY = 8 * 2**20
+MOST_LISTED = 16 * 2**20  # the list of a snapshot's files
 SMALL = 64 * 2**10  # where nobody has said yet who they are
 
 
@@ -240,7 +242,7 @@ def job_out(job: Job, actor: Actor, outlook: Outlook, files_dir: str) -> dict[st
         "array": spec.array,
         "array_id": job.array_id,
         "array_index": job.array_index,
-        "snapshot": spec.snapshot,
+        "snapshot": spec.snapshot if mine else "",  # made of what is in it: who has the same could tell
         "queue": spec.queue,
         "team": spec.team,
         "preemptible": spec.is_preemptible,
