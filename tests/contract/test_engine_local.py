@@ -401,6 +401,9 @@ async def test_nobody_waits_for_somebody_who_is_slow_to_begin(rig: LocalRig) -> 
     quick = await rig.start("quick.1", "true", user="games")
     assert (await rig.ended(quick)).exit_code == 0
     assert (await rig.observe(slow)).state is RunState.RUNNING
+    keeper = rig.engine.keeper_pid
+    (pid,) = Path(f"/proc/{keeper}/task/{keeper}/children").read_text().split()
+    assert len(os.listdir(f"/proc/{pid}/fd")) == 4, "its own, and the one that tells what it lacks"
     end = await rig.ended(slow)
     assert (end.ending, end.exit_code) == (Ending.NOT_STARTED, 127)
     assert "command not found" in rig.log("slow.1").read_text()

@@ -100,6 +100,9 @@ def _become(
             signal.signal(number, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
         os.initgroups(account.pw_name, account.pw_gid)
+        # From here on its user may keep it, and with it the keeper's lock and socket from the next keeper.
+        os.closerange(3, problems)
+        os.closerange(problems + 1, os.sysconf("SC_OPEN_MAX"))
         os.setresgid(account.pw_gid, account.pw_gid, account.pw_gid)
         os.setresuid(account.pw_uid, account.pw_uid, account.pw_uid)
         enter_folder(folder)
