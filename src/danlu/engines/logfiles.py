@@ -16,7 +16,7 @@ CHUNK = 256 * 1024
 PAUSE_S = 0.005
 FAR_S = 0.5  # between looks at files of which nobody here is told when they grow
 # Of a log without lines, or of a hole as large as a file may be, no more is looked at for its last lines.
-FARTHEST_BACK = 64 * 1024 * 1024
+FARTHEST_BACK = 256 * 1024 * 1024
 KEPT_READS = 4
 # Its writer may be its owner, who can keep an open waiting for most of a minute (a lease): then it fails instead.
 _FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
