@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 
+SETPRIV = "/usr/bin/setpriv"
 FEW = 64  # files that are removed without a process for it
 PATIENCE_S = 3600.0
 # Python ignores some signals, and what it becomes would ignore them too.
@@ -28,8 +29,11 @@ except OSError as error:
 def as_user(uid: int, gid: int, groups: Sequence[int], program: str, words: Sequence[str]) -> tuple[str, list[str]]:
     """The program and words that become this command of theirs, after giving up all rights.
     Not `Popen(user=…)`: that waits, without end, for a child whom that user can stop before it is the command."""
-    given = [str(uid), str(gid), ",".join(map(str, groups)), program, *words]
-    return sys.executable, [sys.executable, "-I", "-S", "-c", _PROGRAM, *given]
+    listed = ",".join(map(str, groups))
+    if words[0] == program and os.path.exists(SETPRIV):  # which takes a tenth of the time, and can give no other name
+        who = [f"--reuid={uid}", f"--regid={gid}", f"--groups={listed}" if groups else "--clear-groups"]
+        return SETPRIV, [SETPRIV, *who, "--", *words]
+    return sys.executable, [sys.executable, "-I", "-S", "-c", _PROGRAM, str(uid), str(gid), listed, program, *words]
 
 
 def remove(path: str, patience_s: float = PATIENCE_S) -> None:
@@ -55,16 +59,17 @@ def _is_plain(fd: int) -> bool:
 
 
 def _remove_within(path: str, folder: os.stat_result, patience_s: float) -> None:
-    everything = ["find", ".", "-xdev"]
+    program = "/usr/bin/find"
+    everything = [program, ".", "-xdev"]
     # Folders that their owner closed to themselves are opened first.
     opening = [*everything, "-type", "d", "!", "-perm", "-700", "-exec", "chmod", "u+rwx", "{}", ";"]
     for words in (opening, [*everything, "-mindepth", "1", "-delete"]):
-        program = "/usr/bin/find"
+        executable = program
         if os.getuid() == 0:
-            program, words = as_user(folder.st_uid, folder.st_gid, (), program, words)
+            executable, words = as_user(folder.st_uid, folder.st_gid, (), program, words)
         nothing = subprocess.DEVNULL
         env = {"PATH": "/usr/bin:/bin", "LC_ALL": "C"}
         subprocess.run(
-            words, executable=program, cwd=path, env=env, stdin=nothing, stdout=nothing, stderr=nothing,
+            words, executable=executable, cwd=path, env=env, stdin=nothing, stdout=nothing, stderr=nothing,
             timeout=patience_s, check=False,
         )  # fmt: skip

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import json
+import os
 import resource
 import socket
 import struct
@@ -36,16 +37,17 @@ def peer_of(transport: asyncio.BaseTransport) -> tuple[str, int] | None:
 
 
 class Lines:
-    """The open connections of each Unix user. Each takes a descriptor, which the server has not without end; root may
-    always come."""
+    """The open connections of each Unix user. Each takes a descriptor, which the server has not without end; root and
+    whose the server is may always come."""
 
     def __init__(self, most: int) -> None:
         self._most = most
         self._open: dict[str, set[asyncio.Transport]] = {}
+        self._free = {f"{PEER}0", f"{PEER}{os.getuid()}"}
 
     def take(self, peer: str, transport: asyncio.Transport) -> bool:
         held = self._open.setdefault(peer, set())
-        if len(held) >= self._most and peer != f"{PEER}0":
+        if len(held) >= self._most and peer not in self._free:
             return False
         held.add(transport)
         return True
