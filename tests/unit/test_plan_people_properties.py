@@ -278,13 +278,15 @@ def test_only_what_was_borrowed_leaves_and_only_for_who_is_told_so(at: Snapshot)
 @settings(deadline=None, max_examples=800)
 @given(snapshots, st.randoms(use_true_random=False), st.integers(0, 2))
 def test_no_more_leave_than_must(at: Snapshot, rng: Random, kept: int) -> None:
-    """With all of them gone the owner starts; with any one of them still there it does not."""
+    """With all of them gone the owner starts, and with any one of them still there it does not: once those are gone
+    too that are leaving already, or end by themselves until then."""
     held = tuple(replace(each, is_preemptible=True, user="x", team="x") for each in at.holding)
     quotas = {"team:x": Quota(gpus=kept, cpus=kept, borrow=True), "team:z": Quota(gpus=99, cpus=99)}
     owner = Waiting("own", any_ask(rng), 0, 5, any_limit(rng), user="z", team="z")
     at = replace(at, waiting=(owner,), holding=held, quotas=quotas)
     leaving = {stop.key for stop in plan(at).stops}
-    stays = tuple(each for each in held if not each.is_stopping)
+    by = max((each.ends_at for each in held if each.is_stopping and each.ends_at), default=at.now)
+    stays = tuple(each for each in held if not each.is_stopping and (each.ends_at is None or each.ends_at > by))
     if leaving:
         gone = replace(at, holding=tuple(each for each in stays if each.key not in leaving))
         assert [start.key for start in plan(gone).starts] == ["own"]
