@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import hashlib
 import os
+import signal
 import subprocess
 import time
 from pathlib import Path
@@ -18,6 +19,7 @@ from danlu.theirs import as_user, remove
 
 ENV = {"PATH": "/usr/bin:/bin"}
 LONG_S = 60.0
+STOPPER = 54329  # no other test has processes of this user: whatever is theirs is stopped
 needs_root = pytest.mark.skipif(os.getuid() != 0, reason="only root can become somebody else")
 
 
@@ -80,12 +82,17 @@ def test_nobody_but_root_becomes_another() -> None:
 
 
 @needs_root
-def test_who_becomes_another_has_no_right_of_ours_left() -> None:
+@pytest.mark.parametrize("name", ["called", "/bin/sh"])  # only our own program gives another name, setpriv does not
+def test_who_becomes_another_has_no_right_of_ours_left(name: str) -> None:
     shown = "id -u; id -g; id -G; echo $0; sed -n 's/^\\(Cap[PE]..\\|SigIgn\\):\\s*//p' /proc/self/status"
-    words = as_user(54321, 54322, [54322, 54323], "/bin/sh", ["called", "-c", shown])
+    words = as_user(54320, 54322, [54322, 54323], "/bin/sh", [name, "-c", shown])
     code, out, said = run_child(*words, ENV, b"", LONG_S)
     assert (code, said) == (0, b"")
-    assert out.decode().split() == ["54321", "54322", "54322", "54323", "called", *["0" * 16] * 3]
+    *who, ignored, permitted, effective = out.decode().split()
+    assert who == ["54320", "54322", "54322", "54323", name]
+    assert (int(permitted, 16), int(effective, 16)) == (0, 0)
+    pythons_own = 1 << signal.SIGPIPE - 1 | 1 << signal.SIGXFSZ - 1
+    assert not int(ignored, 16) & pythons_own, "what else is ignored may be the habit of whoever started us"
 
 
 @needs_root
@@ -95,7 +102,7 @@ def test_a_child_that_its_user_stops_before_it_is_the_command_holds_nobody_up(tm
     tmp_path.chmod(0o777)
     for folder in tmp_path.parents[:-2]:
         folder.chmod(folder.stat().st_mode | 0o711)
-    program, words = as_user(54321, 54321, (), "/bin/sh", ["sh", "-c", script])
+    program, words = as_user(STOPPER, STOPPER, (), "/bin/sh", ["sh", "-c", script])
     with subprocess.Popen(words, executable=program, env=ENV, stderr=subprocess.DEVNULL) as stopper:
         try:
             while not (tmp_path / "ready").exists():
@@ -103,7 +110,7 @@ def test_a_child_that_its_user_stops_before_it_is_the_command_holds_nobody_up(tm
             for _ in range(5):
                 began = time.monotonic()
                 with contextlib.suppress(subprocess.TimeoutExpired):
-                    run_child(*as_user(54321, 54321, (), "/bin/sleep", ["sleep", "60"]), ENV, b"", 0.3)
+                    run_child(*as_user(STOPPER, STOPPER, (), "/bin/sleep", ["sleep", "60"]), ENV, b"", 0.3)
                 assert time.monotonic() - began < LONG_S / 2
         finally:
             stopper.kill()
