@@ -314,7 +314,7 @@ class SlurmEngine:
                     await self._look.learn()
                 await self._look.look(self._runs.owner_of, self._runs.begun_as)
                 is_news = await self._catch_up() or self._look.has_new_nodes or self._look.others_told.is_news
-                is_settled = not await self._runs.settle()
+                has_changed = await self._runs.settle()
                 await self._folders.in_time(self._folders.beat)
             except EngineDown as error:
                 await self._went_down(error)
@@ -322,7 +322,7 @@ class SlurmEngine:
             was_down, self._down = bool(self._down), ""
             if was_down:
                 await self._write_down_since(None)
-            if was_down or not is_settled:
+            if was_down or has_changed:
                 self._calm = 0
                 is_news = True
             if is_news:
