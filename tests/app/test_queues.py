@@ -305,6 +305,8 @@ def test_queues_that_are_closed_for_now(tmp_path: Path) -> None:
         await rig.state(client, later["id"], "RUNNING")
         shown = (await client.get(f"/jobs/{waits['id']}")).json()
         assert (shown["state"], shown["reason"]["code"]) == ("QUEUED", "closed")
+        why = (await client.get(f"/jobs/{waits['id']}/why")).json()
+        assert why["holders"] == [], "those who run are not in its way"
 
     down = replace(DEV, name="down", closed="it is DOWN")
     drained = Queue("drained", closed="it is DRAIN", takes_jobs=False, is_default=True)

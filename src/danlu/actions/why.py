@@ -28,6 +28,8 @@ from danlu.store.book import Book
 _NO_ROOM = frozenset({"no_gpus", "no_shards", "no_cpus", "no_memory", "no_nodes"})
 # Why a job waits in an engine's own queue, if it waits for what others hold.
 _FOR_ROOM = frozenset({"no_room", "behind", "quota", "reclaiming"}) | _NO_ROOM
+# Nobody is in the way: it would not start on empty nodes either.
+_NOBODYS_FAULT = NO_HELP | {"closed", "no_queue", "never_fits"}
 NOT_LOOKED_AT = "slurm_new"  # the engine has only just got it
 _GUESSED = frozenset({"no_room", "behind", "reclaiming", NOT_LOOKED_AT}) | _NO_ROOM
 
@@ -166,7 +168,7 @@ class _Ways:
 
     def holds(self, key: str, seats: Sequence[Seat], ask: Ask) -> bool:
         """Does this run?"""
-        if self._reason.code in NO_HELP or (self._is_pending and self._reason.code not in _FOR_ROOM):
+        if self._reason.code in _NOBODYS_FAULT or (self._is_pending and self._reason.code not in _FOR_ROOM):
             return False
         if self._reason.code == "quota":
             return key in self._filling
