@@ -38,12 +38,13 @@ from danlu.engines.far_folder import FarFolder
 from danlu.engines.local import LocalEngine
 from danlu.engines.logfiles import LogFiles
 from danlu.errors import DanluError, Refused, Unreachable
-from danlu.loops.dependencies import release_all
+from danlu.loops.dependencies import release_overdue
 from danlu.loops.launching import Launcher
 from danlu.loops.others import Reckoning, in_books
 from danlu.loops.schedule import Schedule
 from danlu.loops.telling import Teller
 from danlu.monitor.machine import read_node
+from danlu.provision.folders import trash_of
 from danlu.store.book import Book
 from danlu.store.roster import Roster
 from danlu.store.sql import SqlStore
@@ -138,6 +139,7 @@ async def rooms(settings: Settings, place: boot.Place, store: SqlStore, stopping
             inventory,
             as_submitter=settings.runs_as_submitter,
             grace=settings.grace,
+            log_limit_bytes=settings.log_limit_bytes,
             boosted=lambda: roster.boosted(datetime.now(UTC)),
             check_user=run_as.check,
         )
@@ -152,7 +154,8 @@ async def rooms(settings: Settings, place: boot.Place, store: SqlStore, stopping
         )
         teller = Teller(book, engine, launcher, settings.grace)
         schedule = Schedule(book, teller, Outlook(standing), partial(queues_with, settings.queues), others)
-        await release_all(book, datetime.now(UTC))
+        await release_overdue(book, datetime.now(UTC))
+        trash_of(place.files_dir).open()
         stack.enter_context(boot.remembered(place))
         loop = asyncio.create_task(schedule.run())
         stack.push_async_callback(_ended, loop)

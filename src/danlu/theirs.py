@@ -1,15 +1,24 @@
 """What a server of root does in somebody's name: commands with their rights, and the end of what they left."""
 
 import contextlib
+import logging
 import os
+import secrets
+import signal
 import stat
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Sequence
+from functools import cache
 
 SETPRIV = "/usr/bin/setpriv"
 FEW = 64  # files that are removed without a process for it
-PATIENCE_S = 3600.0
+PATIENCE_S = 20.0  # the owner of a folder can stop the process that removes it
+AGAIN_AFTER_S = 60.0
+log = logging.getLogger(__name__)
+
 # Python ignores some signals, and what it becomes would ignore them too.
 _PROGRAM = """\
 import os, sys, _signal
@@ -59,6 +68,7 @@ def _is_plain(fd: int) -> bool:
 
 
 def _remove_within(path: str, folder: os.stat_result, patience_s: float) -> None:
+    until = time.monotonic() + patience_s
     program = "/usr/bin/find"
     everything = [program, ".", "-xdev"]
     # Folders that their owner closed to themselves are opened first.
@@ -69,7 +79,86 @@ def _remove_within(path: str, folder: os.stat_result, patience_s: float) -> None
             executable, words = as_user(folder.st_uid, folder.st_gid, (), program, words)
         nothing = subprocess.DEVNULL
         env = {"PATH": "/usr/bin:/bin", "LC_ALL": "C"}
-        subprocess.run(
+        with subprocess.Popen(
             words, executable=executable, cwd=path, env=env, stdin=nothing, stdout=nothing, stderr=nothing,
-            timeout=patience_s, check=False,
-        )  # fmt: skip
+            start_new_session=True,
+        ) as process:  # fmt: skip
+            try:
+                process.wait(max(0.0, until - time.monotonic()))
+            finally:
+                # With what it started: a `chmod` can be stopped as well. KILL also ends a stopped process.
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
+
+
+class Trash:
+    """Folders to remove. `take` moves a folder out of the way at once; one thread of its own removes the content, with
+    the rights of the folder's owner. A removal that takes too long is killed, and continues in the next round."""
+
+    def __init__(self, folder: str) -> None:
+        self._folder = folder
+        self._is_wanted = threading.Event()
+        self._emptying = threading.Lock()
+
+    def open(self) -> None:
+        os.makedirs(self._folder, mode=0o700, exist_ok=True)
+        self.empty()
+
+    def take(self, path: str) -> None:
+        """Move this folder out of its place. A missing folder is fine."""
+        target = f"{self._folder}/{secrets.token_hex(8)}"
+        try:
+            os.rename(path, target)
+        except FileNotFoundError:
+            if not os.path.isdir(self._folder) and os.path.isdir(path):
+                os.makedirs(self._folder, mode=0o700, exist_ok=True)
+                os.rename(path, target)
+
+    def empty(self) -> None:
+        """Start the removal, and do not wait for it."""
+        self._is_wanted.set()
+        if self._emptying.acquire(blocking=False):
+            threading.Thread(target=self._empty, name="trash", daemon=True).start()
+
+    def _empty(self) -> None:
+        while True:
+            try:
+                while self._is_wanted.is_set():
+                    self._is_wanted.clear()
+                    if self._remove_all():
+                        self._is_wanted.wait(AGAIN_AFTER_S)
+                        self._is_wanted.set()
+            except OSError as error:
+                log.warning("what runs left behind cannot be removed: %s", error)
+            finally:
+                self._emptying.release()
+            if not self._is_wanted.is_set() or not self._emptying.acquire(blocking=False):
+                return
+
+    def _remove_all(self) -> bool:
+        """One round. True: some removals took too long. The owner of such a folder has no further turn in this round:
+        a person who stops removals holds up other people's removals only once."""
+        tried: set[str] = set()
+        slow: set[int] = set()
+        while new := set(os.listdir(self._folder)) - tried:
+            tried |= new
+            for name in new:
+                path = f"{self._folder}/{name}"
+                try:
+                    owner = os.lstat(path).st_uid
+                    if owner in slow:
+                        continue
+                    remove(path)
+                except subprocess.TimeoutExpired:
+                    slow.add(owner)
+                except (OSError, subprocess.SubprocessError) as error:
+                    log.info("what a run left in %s stays for now: %s", path, error)
+        if slow:
+            log.info("the removal of what runs of the users %s left takes long; it continues later", sorted(slow))
+        return bool(slow)
+
+
+@cache
+def trash_in(folder: str) -> Trash:
+    """The trash of a folder. It is on the same file system, so that folders can be moved there."""
+    return Trash(f"{folder}/.trash")

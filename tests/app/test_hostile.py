@@ -112,7 +112,8 @@ def test_a_leader_does_not_set_the_own_quota(tmp_path: Path) -> None:
             await zhao.delete("/quotas/user:zhao"),
         ):
             assert answer.status_code == 403, answer.text
-        assert (await zhao.put("/quotas/user:li", json={"gpus": 1})).status_code == 200
+        assert (await zhao.put("/quotas/user:li", json={"gpus": 1})).status_code == 403
+        assert (await zhao.put("/quotas/member:li@nlp", json={"gpus": 1})).status_code == 200
 
     on_rig(scenario, tmp_path)
 
@@ -221,6 +222,7 @@ def test_queued_jobs_for_a_team_wait_when_their_owner_is_let_go(tmp_path: Path) 
         why = (await owner.get(f"/jobs/{second}/why")).json()
         assert (why["state"], why["reason"]["text"]) == ("QUEUED", "li is no longer in the team nlp")
         assert (await zhao.put("/teams/nlp/members/li")).status_code == 200
+        assert (await owner.post("/teams/nlp/join")).status_code == 200
         await rig.state(owner, second, "RUNNING")
 
     on_rig(scenario, tmp_path)

@@ -18,6 +18,7 @@ from danlu.actions import logs
 from danlu.engines import far_folder, logfiles
 from danlu.engines.base import Ending, Launch
 from danlu.engines.fake import FakeEngine, Play
+from danlu.store.base import Outcome
 from tests.app.rig import Rig, on_rig
 from tests.builders import node
 
@@ -192,6 +193,51 @@ def test_dependencies_are_kept_and_a_broken_one_ends_who_waited(tmp_path: Path) 
         await rig.state(client, anyhow, "RUNNING")
         too_late = await client.post("/jobs", json={"command": ["true"], "workdir": "/", "after": [first]})
         assert (too_late.status_code, too_late.json()["code"]) == (409, "refused")
+
+    on_rig(scenario, tmp_path)
+
+
+def test_a_job_submitted_while_what_it_waits_for_ends_goes_on(tmp_path: Path) -> None:
+    async def scenario(rig: Rig) -> None:
+        client, book = rig.client(ROOT), rig.desk.book
+        first = (await submit(client))["id"]
+        await rig.until(lambda: run_of(rig, first))
+        ask = book.store.outcome
+
+        async def slow(ref: str) -> Outcome:
+            seen = await ask(ref)
+            if not run_of_ended:
+                run_of_ended.append(ref)
+                rig.engine.finish(f"{first}.1", 0)
+                await rig.until(lambda: first not in book.live.jobs)
+            return seen
+
+        run_of_ended: list[str] = []
+        book.store.outcome = slow  # type: ignore[method-assign]
+        late = (await submit(client, after=[first]))["id"]
+        await rig.state(client, late, "RUNNING")
+
+    on_rig(scenario, tmp_path)
+
+
+def test_what_others_still_wait_for_is_not_removed(tmp_path: Path) -> None:
+    async def scenario(rig: Rig) -> None:
+        client, book = rig.client(ROOT), rig.desk.book
+        first = (await submit(client))["id"]
+        late = (await submit(client, after=[first]))["id"]
+        await rig.until(lambda: run_of(rig, first))
+        refusals: list[int] = []
+        ask = book.store.outcome
+
+        async def slow(ref: str) -> Outcome:
+            refusals.append((await client.delete(f"/jobs/{first}")).status_code)
+            return await ask(ref)
+
+        book.store.outcome = slow  # type: ignore[method-assign]
+        rig.engine.finish(f"{first}.1", 1)
+        assert (await rig.state(client, late, "CANCELLED"))["reason"]["code"] == "dependency_failed"
+        assert refusals[0] == 409
+        assert (await client.delete(f"/jobs/{first}")).is_success
 
     on_rig(scenario, tmp_path)
 

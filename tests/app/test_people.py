@@ -577,11 +577,9 @@ def test_teams_are_led_by_whom_an_administrator_names(tmp_path: Path) -> None:
         assert (led["leaders"], led["warning"]) == (["zhao"], "")
         await root.put("/teams/nlp/leaders/co")
         zhao = await come(rig, "zhao")
-        assert [one["user"] for one in (await zhao.put("/teams/nlp/members/li")).json()["members"]] == [
-            "co",
-            "li",
-            "zhao",
-        ]
+        assert [one["user"] for one in (await zhao.put("/teams/nlp/members/li")).json()["invited"]] == ["li"]
+        team = (await (await come(rig, "li")).post("/teams/nlp/join")).json()
+        assert [one["user"] for one in team["members"]] == ["co", "li", "zhao"]
         assert (await zhao.put("/teams/nlp/members/ghost")).status_code == 404
         assert (await zhao.put("/teams/nlp/leaders/li")).status_code == 403
         refused = await zhao.delete("/teams/nlp/members/co")

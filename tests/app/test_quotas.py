@@ -46,9 +46,16 @@ def test_a_quota_outlives_the_server(tmp_path: Path) -> None:
     [
         ("chief", "team:nlp", 200),
         ("chief", "user:stranger", 200),
-        ("prof", "user:li", 200),
-        ("both", "user:wang", 200),
-        ("prof", "user:wang", 403),  # wang is in cv too, which prof does not lead
+        ("chief", "member:li@nlp", 200),
+        ("prof", "member:li@nlp", 200),
+        ("prof", "member:wang@nlp", 200),
+        ("prof", "member:wang@cv", 403),  # prof does not lead cv
+        ("prof", "member:prof@nlp", 403),  # nobody's own
+        ("prof", "member:dean@nlp", 404),  # dean is not in nlp
+        ("li", "member:wang@nlp", 403),
+        ("chief", "member:li", 422),
+        ("prof", "user:li", 403),  # it would limit what li submits for no team, too
+        ("both", "user:wang", 403),
         ("prof", "user:dean", 403),  # a leader acting on another team
         ("prof", "team:nlp", 403),
         ("prof", "team:cv", 403),
@@ -118,15 +125,15 @@ def test_every_change_is_in_the_audit_log_with_what_was_before(tmp_path: Path) -
     async def scenario(rig: Rig) -> None:
         await move_in(rig)
         prof = await come(rig, "prof")
-        await prof.put("/quotas/user:li", json={"gpus": 2})
-        await prof.put("/quotas/user:li", json={"gpus": 2})  # changes nothing
-        await prof.put("/quotas/user:li", json={"jobs": 9})
-        await prof.delete("/quotas/user:li")
+        await prof.put("/quotas/member:li@nlp", json={"gpus": 2})
+        await prof.put("/quotas/member:li@nlp", json={"gpus": 2})  # changes nothing
+        await prof.put("/quotas/member:li@nlp", json={"jobs": 9})
+        await prof.delete("/quotas/member:li@nlp")
         log = await rig.desk.office.store.audit(limit=10, what="quota.set")
         assert [(one.who, one.target, one.detail) for one in reversed(log)] == [
-            ("prof", "user:li", "gpus=2 (was none)"),
-            ("prof", "user:li", "gpus=2 jobs=9 (was gpus=2)"),
-            ("prof", "user:li", "none (was gpus=2 jobs=9)"),
+            ("prof", "member:li@nlp", "gpus=2 (was none)"),
+            ("prof", "member:li@nlp", "gpus=2 jobs=9 (was gpus=2)"),
+            ("prof", "member:li@nlp", "none (was gpus=2 jobs=9)"),
         ]
         assert all(one.origin for one in log)
 

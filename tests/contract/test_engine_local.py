@@ -74,6 +74,28 @@ async def test_nothing_survives_the_end_of_a_run(rig: LocalRig) -> None:
         assert is_gone(await pid_in(rig, name)), script
 
 
+@local
+async def test_a_process_that_forks_away_all_the_time_does_not_outlive_its_run(rig: LocalRig) -> None:
+    """It is on no list for long, and the next run, which may be another person's, gets the same group."""
+    runaway = """
+        import os
+        while True:
+            if os.fork():
+                os._exit(0)
+            os.setsid()
+            with open("NAME", "a") as file:
+                file.write(".")
+    """
+    names = [f"beat{number}" for number in range(12)]
+    starts = [rig.start(f"{n}.1", "sh", "-c", f'"$@" & while ! [ -s {n} ]; do sleep 0.01; done', "sh",
+                        *python(runaway.replace("NAME", n))) for n in names]  # fmt: skip
+    for start in starts:
+        await rig.ended(await start)
+    sizes = [(rig.folder / name).stat().st_size for name in names]
+    await rig.ended(await rig.start("later.1", "sleep", "0.3"))
+    assert [(rig.folder / name).stat().st_size for name in names] == sizes
+
+
 @both
 async def test_nothing_survives_a_stop(rig: LocalRig) -> None:
     for number, script in enumerate(RUNAWAYS.values()):

@@ -11,13 +11,23 @@ from typing import Any
 import pytest
 from sqlalchemy import Connection, event
 
-from danlu.domain.account import AccountRequest, AuditEntry, Boost, Membership, Person, RequestState, Role, Team
+from danlu.domain.account import (
+    AccountRequest,
+    AuditEntry,
+    Boost,
+    Invitation,
+    Membership,
+    Person,
+    RequestState,
+    Role,
+    Team,
+)
 from danlu.domain.job import JobState
 from danlu.domain.ledger import Charge
 from danlu.domain.quota import Period, Quota
 from danlu.errors import Invalid
 from danlu.store import people_queries
-from danlu.store.people import Limit, Member, NoBoost, People, PeopleChange, Use, UseFilter
+from danlu.store.people import Limit, Member, NoBoost, NoInvitation, People, PeopleChange, Use, UseFilter
 from danlu.store.sql import SqlStore
 from tests.builders import NOW, job
 from tests.contract.store_tools import KINDS, Run, ended, fresh_url, opened, started, writers
@@ -50,6 +60,7 @@ def everything(odd: str = ODD) -> People:
             Member(plain, full, Membership(full, is_leader=True, is_mapped=True)),
             Member(full, "nlp", Membership("nlp", is_leader=True)),
         ),
+        invitations=(Invitation(plain, "cv", "bo", NOW), Invitation(full, odd, odd, LATER)),
         requests=(
             AccountRequest("r1", "li", "nlp", NOW),
             AccountRequest(full, odd, odd, LATER, RequestState.REFUSED, odd, odd, odd, odd, odd, LATER),
@@ -70,6 +81,7 @@ def changes_of(people: People) -> list[PeopleChange]:
         *people.persons,
         *people.teams,
         *people.members,
+        *people.invitations,
         *people.requests,
         *people.limits,
         *people.boosts,
@@ -99,6 +111,7 @@ def test_a_change_takes_the_place_of_what_was_there(both: tuple[SqlStore, Run]) 
         persons=(replace(was.persons[0], role=Role.ADMIN, is_enabled=False), was.persons[1]),
         teams=(Team("nlp", LATER), was.teams[1]),
         members=(Member("ada", "nlp", Membership("nlp", is_leader=True)), *was.members[1:]),
+        invitations=(Invitation("ada", "cv", "zhao", LATER), was.invitations[1]),
         requests=(
             replace(was.requests[0], state=RequestState.OPENED, decided_by="bo", decided_at=LATER),
             was.requests[1],
@@ -108,8 +121,14 @@ def test_a_change_takes_the_place_of_what_was_there(both: tuple[SqlStore, Run]) 
     )
     run(store.record(changes_of(now)))
     assert run(store.people()) == now
-    run(store.record([Member("ada", "nlp", None), Limit("user:ada", None), NoBoost("b1")]))
-    left = replace(now, members=now.members[1:], limits=now.limits[:1], boosts=now.boosts[1:])
+    run(store.record([Member("ada", "nlp", None), NoInvitation("ada", "cv"), Limit("user:ada", None), NoBoost("b1")]))
+    left = replace(
+        now,
+        members=now.members[1:],
+        invitations=now.invitations[1:],
+        limits=now.limits[:1],
+        boosts=now.boosts[1:],
+    )
     assert run(store.people()) == left
     run(store.record([Member("nobody", "nlp", None), Limit("user:nobody", None), NoBoost("none")]))
     assert run(store.people()) == left

@@ -125,6 +125,24 @@ def test_a_job_that_fills_the_disk_with_its_log_hurts_itself_only(small: Install
     assert_whole(here)
 
 
+def test_on_a_full_disk_jobs_end_are_stopped_and_removed(small: Installation) -> None:
+    """There is a reserve for what frees the disk again."""
+    here = small
+    ends, stopped = waiting(here, "ends", 6), waiting(here, "never", 0)
+    ballast = fill(here.home)
+    assert "no room" in here.danlu("submit", "--", "true", code=4).talk
+    (here.work / "ends").touch()
+    assert here.ended(ends)["exit_code"] == 6
+    here.danlu("stop", stopped)
+    assert here.ended(stopped)["state"] == "CANCELLED"
+    here.danlu("rm", ends)
+    assert ballast.exists()
+    here.danlu("down")
+    ballast.unlink()
+    assert here.state(stopped) == "CANCELLED"
+    assert_whole(here)
+
+
 def test_a_locked_database_is_said_and_waited_for(here: Installation, settings: Settings) -> None:
     settings(ENGINE_CPUS=4)
     stays = waiting(here, "stays", 5)

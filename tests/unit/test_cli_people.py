@@ -81,6 +81,19 @@ def test_several_members_are_several_requests(server: FakeServer) -> None:
     assert [request.path for request in server.requests] == ["/teams/nlp/members/li", "/teams/nlp/members/wang"]
 
 
+def test_a_leader_is_told_how_an_invitation_is_accepted(server: FakeServer) -> None:
+    invited = {"user": "li", "team": "nlp", "by": "zhao", "invited_at": WHEN}
+    team = {"name": "nlp", "members": [], "leaders": ["zhao"], "warning": "", "invited": [invited]}
+    server.on("PUT /teams/nlp/members/li", team)
+    code, out, err = danlu("team", "add", "nlp", "li")
+    assert (code, "invited by zhao" in out) == (0, True)
+    assert err == "invited: li; each accepts with `danlu team join nlp`\n"
+    server.on("POST /teams/nlp/join", team)
+    server.on("POST /teams/nlp/leave", team)
+    assert danlu("team", "join", "nlp")[:2] == (0, "you are in team nlp\n")
+    assert danlu("team", "leave", "nlp")[:2] == (0, "you are not in team nlp\n")
+
+
 def test_a_password_comes_from_stdin_as_it_is(server: FakeServer) -> None:
     made = {"id": "r1", "user": "li", "team": "nlp", "state": "ASKED"}
     server.on("POST /requests", made)

@@ -49,7 +49,7 @@ def test_quota_set_sends_what_is_named(server: FakeServer, danlu: Danlu) -> None
         (["team:nlp", "gpus=8", "gpus=9"], "`gpus` is given twice"),
         (["team:nlp", "gpu=8"], "a quota has no `gpu`"),
         (["team:nlp", "gpus=-8"], "`gpus` takes a whole number"),
-        (["nlp", "gpus=8"], "user:NAME or team:NAME"),
+        (["nlp", "gpus=8"], "user:NAME, team:NAME or member:USER@TEAM"),
         (["team:nlp"], "needs HOLDER NAME=VALUE"),
     ],
 )

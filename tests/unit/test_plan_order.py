@@ -58,6 +58,14 @@ def test_priority_is_before_use_and_boost_before_fair_share() -> None:
     assert started(made) == ["b-urgent", "a0", "a1", "a2"]
 
 
+def test_a_boost_for_a_team_is_for_the_jobs_for_that_team() -> None:
+    jobs = [waiting("b", gpus=2, user="b"), waiting("for-cv", gpus=2, user="a", team="cv")]
+    jobs.append(waiting("for-nlp", gpus=2, user="a", team="nlp"))
+    use = {"user:a": 99.0, "team:nlp": 99.0, "team:cv": 99.0}
+    made = plan(snapshot(*jobs, use=use, boosted=frozenset({"a@nlp"})))
+    assert started(made) == ["for-nlp", "b"]
+
+
 def test_teams_share_by_their_quotas_and_people_within_teams() -> None:
     jobs = [
         waiting(f"{user}{i}", gpus=1, user=user, team=team)

@@ -274,3 +274,20 @@ def test_a_dry_run_knows_quotas() -> None:
     assert isinstance(answer, Wait)
     assert answer.reason.code == "quota"
     assert not isinstance(seat_now(at, waiting("new", gpus=1, user="li")), Wait)
+
+
+def test_what_limits_a_member_limits_the_jobs_for_that_team_only() -> None:
+    held = holding("h", gpus=(0,), team="nlp", user="li", minutes=30)
+    made = plan(
+        snapshot(
+            EIGHT,
+            held,
+            waiting("for-nlp", gpus=1, team="nlp", user="li", seq=1),
+            waiting("for-cv", gpus=1, team="cv", user="li", seq=2),
+            waiting("for-none", gpus=1, user="li", seq=3),
+            waiting("other", gpus=1, team="nlp", user="wang", seq=4),
+            quotas={"member:li@nlp": Quota(gpus=1)},
+        )
+    )
+    assert sorted(started(made)) == ["for-cv", "for-none", "other"]
+    assert made.waits["for-nlp"].reason.text == "li in team nlp holds 1 of their 1 GPU, this asks for 1 more"

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import hashlib
 import os
+import shutil
 import signal
 import subprocess
 import time
@@ -11,14 +12,15 @@ from pathlib import Path
 
 import pytest
 
+from danlu import theirs
 from danlu.engines.slurm_child import MOST_BYTES, run_child
 from danlu.engines.slurm_commands import USUAL_PATH, Commands, Person, become
 from danlu.engines.slurm_shell import CHUNK, open_stream
-from danlu.engines.slurm_trash import Trash
-from danlu.theirs import as_user, remove
+from danlu.theirs import Trash, as_user, remove
 
 ENV = {"PATH": "/usr/bin:/bin"}
 LONG_S = 60.0
+REMOVAL_STOPPER = 54330  # as STOPPER
 STOPPER = 54329  # no other test has processes of this user: whatever is theirs is stopped
 needs_root = pytest.mark.skipif(os.getuid() != 0, reason="only root can become somebody else")
 
@@ -188,3 +190,54 @@ def test_a_word_that_has_no_end_is_not_kept_either() -> None:
             await stream.close()
 
     asyncio.run(scenario())
+
+
+@needs_root
+def test_a_removal_that_its_owner_stops_is_killed_within_seconds(tmp_path: Path) -> None:
+    """With what it has started: the owner can stop each process that has the owner's rights."""
+    tmp_path.chmod(0o777)
+    for folder in tmp_path.parents[:-2]:
+        folder.chmod(folder.stat().st_mode | 0o711)
+    left = tmp_path / "left"
+    (left / "deep").mkdir(parents=True)
+    for path in (left, left / "deep"):
+        os.chown(path, REMOVAL_STOPPER, REMOVAL_STOPPER)
+    script = f"echo > {tmp_path}/ready; while :; do kill -STOP -1; done"
+    program, words = as_user(REMOVAL_STOPPER, REMOVAL_STOPPER, (), "/bin/sh", ["sh", "-c", script])
+    with subprocess.Popen(words, executable=program, env=ENV, stderr=subprocess.DEVNULL) as stopper:
+        try:
+            while not (tmp_path / "ready").exists():
+                time.sleep(0.01)
+            with contextlib.suppress(subprocess.TimeoutExpired, OSError):
+                remove(str(left), patience_s=1.0)
+            alive = subprocess.run(["pgrep", "-u", str(REMOVAL_STOPPER)], capture_output=True, check=False).stdout
+            assert alive.split() == [str(stopper.pid).encode()]
+        finally:
+            stopper.kill()
+
+
+def test_what_a_person_holds_up_delays_nobody_elses_removal_for_long(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A removal that took too long is tried again by itself, and its owner has one turn in each round."""
+    trash = Trash(str(tmp_path / "trash"))
+    trash.open()
+    turns: list[str] = []
+
+    def removal(path: str) -> None:
+        turns.append(path)
+        if len(turns) == 1:
+            raise subprocess.TimeoutExpired("find", 20)
+        shutil.rmtree(path)
+
+    monkeypatch.setattr(theirs, "remove", removal)
+    monkeypatch.setattr(theirs, "AGAIN_AFTER_S", 0.05)
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        trash.take(str(tmp_path / name))
+    trash.empty()
+    until = time.monotonic() + LONG_S
+    while any((tmp_path / "trash").iterdir()):
+        assert time.monotonic() < until
+        time.sleep(0.01)
+    assert len(turns) == 3

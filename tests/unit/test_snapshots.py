@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import time
 from pathlib import Path
 
 import pytest
@@ -130,6 +131,15 @@ def test_a_snapshot_that_is_larger_than_announced_is_refused(tmp_path: Path) -> 
         shelf.check(snapshot_id)
 
 
+def assert_all_removed(work: Path) -> None:
+    """At once from its place, and soon altogether."""
+    assert {path.name for path in work.iterdir()} <= {".trash"}
+    until = time.monotonic() + 60
+    while list((work / ".trash").iterdir()):
+        assert time.monotonic() < until
+        time.sleep(0.01)
+
+
 def test_what_cannot_be_laid_out_leaves_nothing(tmp_path: Path) -> None:
     shelf = SnapshotShelf(str(tmp_path / "shelf"))
     content = b"no\0where"
@@ -139,7 +149,7 @@ def test_what_cannot_be_laid_out_leaves_nothing(tmp_path: Path) -> None:
     (tmp_path / "work").mkdir()
     with pytest.raises(ValueError, match="null"):
         shelf.lay_out(snapshot_id, str(tmp_path / "work/run"))
-    assert not list((tmp_path / "work").iterdir())
+    assert_all_removed(tmp_path / "work")
 
 
 def test_what_is_left_of_a_job_goes_however_deep_it_is(tmp_path: Path) -> None:
@@ -155,4 +165,4 @@ def test_what_is_left_of_a_job_goes_however_deep_it_is(tmp_path: Path) -> None:
         here = below
     os.close(here)
     remove_leftovers(str(tmp_path), gone)
-    assert not list(folder.parent.iterdir())
+    assert_all_removed(folder.parent)

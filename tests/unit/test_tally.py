@@ -23,7 +23,8 @@ def charge(
 
 
 def keys_of(one: Charge) -> set[str]:
-    return {f"user:{one.user}"} | ({f"team:{one.team}"} if one.team else set())
+    in_team = {f"team:{one.team}", f"member:{one.user}@{one.team}"} if one.team else set()
+    return {f"user:{one.user}"} | in_team
 
 
 def some(random: Random, count: int) -> list[Charge]:

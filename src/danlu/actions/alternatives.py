@@ -6,7 +6,7 @@ from datetime import timedelta
 from typing import Any
 
 from danlu.actions.queues import render_time, serves
-from danlu.domain.quota import team_key, user_key
+from danlu.domain.quota import keys_of
 from danlu.domain.resources import Ask, Node, Seat, model_fits
 from danlu.scheduler.plan import seat_now
 from danlu.scheduler.snapshot import Snapshot, Waiting
@@ -147,7 +147,7 @@ class _Trials:
 
 def _borrowing(trials: _Trials, _: Choices) -> Iterator[Alternative]:
     entry, quotas = trials.entry, trials.snapshot.quotas
-    owned = [quotas[key] for key in (user_key(entry.user), team_key(entry.team)) if key in quotas]
+    owned = [quotas[key] for key in keys_of(entry.user, entry.team) if key in quotas]
     if not entry.is_preemptible and any(quota.borrow for quota in owned):
         seat = trials.seat(is_preemptible=True)
         if seat is not None:

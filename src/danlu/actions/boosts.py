@@ -19,7 +19,7 @@ MAX_WHY = 300
 async def boost(
     office: Office, actor: Actor, user: str, *, until: str, why: str, team: str = "", now: datetime
 ) -> Boost:
-    """Put somebody's jobs before all others of their priority. A running boost of the same team ends by it."""
+    """Put somebody's jobs for a team before all others of their priority. A running boost of the same team ends."""
     roster = office.roster
     teams = [one.team for one in roster.memberships(user)]
     if team and team not in teams:
@@ -34,8 +34,8 @@ async def boost(
     if len(why) > MAX_WHY or not why.isprintable():
         raise Invalid(f"--why takes at most {MAX_WHY} printable characters")
     async with office.changing:
-        # For the team that gives the actor the right; administrators need none.
-        chosen = team or next((one for one in teams if actor.leads(one)), teams[0] if teams else "")
+        # For the team that gives the actor the right; an administrator's without a team is for all jobs.
+        chosen = team or next((one for one in teams if actor.leads(one)), teams[0] if len(teams) == 1 else "")
         made = Boost(new_id(), user, chosen, actor.name, why, now, ends_at)
         replaced = [one for one in active(roster, now) if (one.user, one.team) == (user, chosen)]
         changes: list[PeopleChange] = [*(NoBoost(one.id) for one in replaced), made]
@@ -62,8 +62,7 @@ async def end_boost(office: Office, actor: Actor, boost_id: str, *, now: datetim
     if found is None:
         demand(actor, "boost.set", "", "this boost", teams=[one.team for one in actor.teams])
         raise NotFound(f"no boost `{boost_id[:40]}`", "`danlu boost` lists them")
-    teams = {found.team, *(one.team for one in roster.memberships(found.user))} - {""}
-    demand(actor, "boost.set", "", f"the boost of {found.user}", teams=teams)
+    demand(actor, "boost.set", "", f"the boost of {found.user}", teams={found.team} - {""})
     async with office.changing:
         await roster.record([NoBoost(found.id)], [entry(actor, "boost.set", found.user, f"{found.id} ended", now=now)])
     return found

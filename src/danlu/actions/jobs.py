@@ -28,7 +28,8 @@ from danlu.domain.job import DEFAULT_PRIORITY, Dependency, Job, JobId, JobSpec, 
 from danlu.domain.queue import Queue
 from danlu.domain.resources import Node
 from danlu.domain.written import ArrayAsk, parse_count, parse_dependency
-from danlu.errors import Conflict, Invalid, Refused, TooBig
+from danlu.engines.base import Engine, Handle
+from danlu.errors import Conflict, EngineDown, Invalid, Refused, StoreDown, TooBig
 from danlu.provision.folders import shelf_of
 from danlu.provision.snapshots import SnapshotShelf
 from danlu.scheduler.plan import fits_ever
@@ -193,7 +194,9 @@ async def clone(
     return await submit(book, rules, shelf, actor, wish, key=key, cloned=cloned, now=now)
 
 
-async def stop(book: Book, actor: Actor, ref: str, *, how: str = "", now: datetime) -> list[Job]:
+async def stop(
+    book: Book, engine: Engine, actor: Actor, ref: str, *, how: str = "", grace: timedelta, now: datetime
+) -> list[Job]:
     """Ask a job or array to end. Queued ones end at once, running ones get their notice and grace.
     `how` hastens: "now" skips the notice, "kill" the grace too. Ended ones are fine."""
     jobs = await resolve(book, actor, ref)
@@ -209,10 +212,18 @@ async def stop(book: Book, actor: Actor, ref: str, *, how: str = "", now: dateti
         some = [book.live.jobs.get(job.id, job) for job in portions.pop()]
         after = [stopped(job, actor, how, now) for job in some]
         changes = [new for job, new in zip(some, after, strict=True) if new is not job]
+        # The engine first: a job that has filled the disk of the database ends all the same.
+        running = [job for job in changes if job.state.is_given]
+        with contextlib.suppress(EngineDown):  # the scheduler tells it once more
+            for job in running:
+                await tell_stop(engine, job, grace)
         try:
             if changes:
                 await book.update(changes, audit=audit)
                 audit = []
+        except StoreDown as error:
+            told = "; what runs was asked to end all the same" if running else ""
+            raise StoreDown(f"{error.text}{told}", error.hint) from error
         except Conflict:
             tries -= len(some) == 1
             if not tries:
@@ -224,6 +235,14 @@ async def stop(book: Book, actor: Actor, ref: str, *, how: str = "", now: dateti
             done |= {job.id: job for job in after}
             tries = TRIES
     return [done[job.id] for job in jobs if job.id in done]
+
+
+async def tell_stop(engine: Engine, job: Job, grace: timedelta) -> None:
+    """Tell the engine to end the run of a job, in the way that the job's reason says."""
+    how = job.reason.code
+    notice = None if how in (STOPPING["now"], STOPPING["kill"]) else job.spec.notice
+    if job.handle:
+        await engine.stop(Handle(job.handle), grace=timedelta(0) if how == STOPPING["kill"] else grace, notice=notice)
 
 
 def stopped(job: Job, actor: Actor, how: str, now: datetime) -> Job:
@@ -246,6 +265,9 @@ async def remove(book: Book, actor: Actor, ref: str, *, now: datetime) -> list[J
     active = [job.id for job in jobs if not job.state.is_ended]
     if active:
         raise Refused(f"{active[0]} has not ended", f"stop it first: `danlu stop {ref}`")
+    for needed in {one for job in jobs for one in (job.id, job.array_id) if one}:
+        if waiting := book.live.dependents(needed):
+            raise Conflict(f"{waiting[0]} still waits for the end of {needed}", "try again in a moment")
     await book.store.remove([job.id for job in jobs], of_jobs(actor, "job.remove", jobs, now=now))
     return jobs
 

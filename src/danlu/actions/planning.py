@@ -10,7 +10,7 @@ from danlu.actions.fill import unknown_seats
 from danlu.actions.inventory import Inventory
 from danlu.domain.job import Job, JobSpec, Reason
 from danlu.domain.ledger import Charge
-from danlu.domain.quota import team_key, user_key
+from danlu.domain.quota import keys_of
 from danlu.domain.resources import Seat
 from danlu.engines.base import OtherRun
 from danlu.scheduler.snapshot import Holding, Plan, Snapshot, Waiting
@@ -217,7 +217,7 @@ def _other_holding(other: OtherRun) -> Holding:
 def _with(hours: Mapping[str, float], charges: Iterable[Charge]) -> Mapping[str, float]:
     total = dict(hours)
     for charge in charges:
-        for key in (user_key(charge.user), team_key(charge.team)):
+        for key in keys_of(charge.user, charge.team):
             total[key] = total.get(key, 0.0) + charge.gpu_hours
     return total
 

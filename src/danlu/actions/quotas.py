@@ -10,7 +10,17 @@ from danlu.actions.office import Office
 from danlu.actions.views import Holder, by_end, holders_of, holders_of_other
 from danlu.domain.account import Actor, demand
 from danlu.domain.job import Job
-from danlu.domain.quota import Quota, parse_holder, parse_quota, render_quota, team_key, user_key
+from danlu.domain.quota import (
+    Quota,
+    keys_of,
+    member_key,
+    parse_holder,
+    parse_quota,
+    render_quota,
+    split_member,
+    team_key,
+    user_key,
+)
 from danlu.engines.base import OtherRun
 from danlu.errors import Invalid, NotFound
 from danlu.scheduler.accounts import NOTHING, add_up, amounts_of_ask, amounts_of_run
@@ -81,19 +91,27 @@ def _checked(roster: Roster, actor: Actor, holder: str) -> str:
     if kind == "team":
         # That a leader gives the own team more is what a quota is to prevent.
         demand(actor, "quota.set", "", f"the quota of team {name}", ask="an administrator")
+    elif kind == "user":
+        # It limits jobs for every team, and for none: more than a leader's.
+        ask = "an administrator; a leader sets what their jobs for the team hold: `member:USER@TEAM`"
+        demand(actor, "quota.set", "", f"the quota of {name}", ask=ask)
     else:
+        user, team = split_member(name)
         # Nobody's own either, for the same reason.
-        teams: Sequence[str] = [one.team for one in roster.memberships(name)] if name != actor.name else ()
-        for team in teams or [""]:
-            whom = "an administrator, or who leads every team of theirs"
-            demand(actor, "quota.set", "", f"the quota of {name}", teams=(team,) if team else (), ask=whom)
+        teams = (team,) if user != actor.name else ()
+        demand(actor, "quota.set", "", f"the quota of {user} in team {team}", teams=teams)
     return find_holder(roster, holder)
 
 
 def find_holder(roster: Roster, text: str) -> str:
-    """`team:nlp`, `user:li`, or the bare name of a team or person that there is."""
+    """`team:nlp`, `user:li`, `member:li@nlp`, or the bare name of a team or person that there is."""
     if ":" in text:
         kind, name = parse_holder(text)
+        if kind == "member":
+            user, team = split_member(name)
+            if not roster.is_in(user, team) and text not in roster.quotas:
+                raise NotFound(f"{user} is not in a team `{team}`", "`danlu team list` shows who there is")
+            return member_key(user, team)
         known = roster.teams if kind == "team" else roster.persons
         if name not in known:
             what = "team" if kind == "team" else "person"
@@ -131,7 +149,9 @@ def standings(
     elif every:
         keys = sorted(roster.quotas)
     else:
-        keys = [user_key(actor.name), *(team_key(one.team) for one in actor.teams)]
+        own = (key for one in actor.teams for key in keys_of(actor.name, one.team)[1:])
+        limited = [key for key in own if not key.startswith("member:") or key in roster.quotas]
+        keys = [user_key(actor.name), *limited]
     books = {key: _Book() for key in keys}
     for held in snapshot.holding:
         for book in _of(books, held):
@@ -143,7 +163,7 @@ def standings(
         for book in _of(books, waiting):
             book.wait(waiting, snapshot.shards_per_gpu)
     for job in running:
-        for key in (user_key(job.user), team_key(job.spec.team)):
+        for key in keys_of(job.user, job.spec.team):
             if key in books:
                 books[key].holders += holders_of(job, snapshot.now)
     for other in others:
@@ -169,7 +189,7 @@ class _Book:
 
 
 def _of(books: Mapping[str, _Book], one: Holding | Waiting) -> Iterator[_Book]:
-    for key in (user_key(one.user), team_key(one.team)):
+    for key in keys_of(one.user, one.team):
         if key in books:
             yield books[key]
 

@@ -15,7 +15,7 @@ from danlu.domain.job import JobState
 from danlu.domain.quota import Quota, user_key
 from danlu.errors import Forbidden, Invalid, NotFound, Refused
 from danlu.provision.homes import Folder, make_home, make_team_folder
-from danlu.provision.unix_users import find_unix_user, lowest_uid
+from danlu.provision.unix_users import find_unix_user, lowest_uid, machine_admins
 from danlu.store.book import Book
 from danlu.store.people import Limit, Member, PeopleChange
 from danlu.store.roster import Roster
@@ -39,7 +39,23 @@ def actor_for(office: Office, person: Person, *, origin: str, most: Role = Role.
     """A person as who asks, with at most this role."""
     role = person.role if most is Role.ADMIN else Role.MEMBER
     teams = office.roster.memberships(person.name)
-    return Actor(person.name, role, teams, origin, office.rules.leads_see_all)
+    return Actor(person.name, role, teams, origin, trusted_with(office, teams))
+
+
+def trusted_with(office: Office, memberships: Sequence[Membership]) -> frozenset[tuple[str, str]]:
+    """Whose jobs for their teams leaders may read and enter: those of present members. Never those of administrators,
+    whose jobs can hold what makes somebody an administrator."""
+    if not office.rules.leads_see_all:
+        return frozenset()
+    led = [one.team for one in memberships if one.is_leader]
+    members = [(team, member.user) for team in led for member in office.roster.members(team)]
+    return frozenset(pair for pair in members if not is_admin(office.roster, pair[1]))
+
+
+def is_admin(roster: Roster, name: str) -> bool:
+    """By role, or because the kernel names them so on the Unix socket: root and the server's own user."""
+    person = roster.persons.get(name)
+    return (person is not None and person.role is Role.ADMIN) or name in machine_admins()
 
 
 def unix_actor(office: Office, name: str, *, is_owner: bool, origin: str) -> Actor:
@@ -47,7 +63,7 @@ def unix_actor(office: Office, name: str, *, is_owner: bool, origin: str) -> Act
     person = office.roster.persons.get(name)
     if is_owner:
         teams = office.roster.memberships(name)
-        return Actor(name, Role.ADMIN, teams, origin, office.rules.leads_see_all, is_alone=not office.is_shared)
+        return Actor(name, Role.ADMIN, teams, origin, is_alone=not office.is_shared)
     if person is not None:
         refuse_disabled(person)
         return replace(actor_for(office, person, origin=origin), is_unix_user=True)

@@ -17,6 +17,7 @@ from danlu.api.people_wire import (
     PasswordIn,
     TokenIn,
     TokenList,
+    invitations_out,
     my_teams_out,
     token_out,
 )
@@ -75,6 +76,7 @@ async def whoami(desk: TheDesk, request: Request) -> Response:
             "email": person.email if person else "",
             "has_account": person is not None,
             "teams": my_teams_out(actor.teams, desk.roster),
+            "invitations": invitations_out(desk.roster.invitations(user=actor.name)),
             "by": actor.origin if token is None else "login" if token.name == tokens.LOGIN else "token",
             "token": token_out(token, desk.roster) if token else None,
             "server": desk.addresses[-1],

@@ -286,6 +286,11 @@ class Announced(Answer):
     missing: list[str]
 
 
+class Health(Answer):
+    ok: bool
+    code: str | None
+
+
 class Stopping(Answer):
     stopping: bool
 

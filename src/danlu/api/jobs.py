@@ -177,7 +177,8 @@ async def remove(desk: TheDesk, actor: TheActor, ref: str) -> Response:
 async def stop(desk: TheDesk, actor: TheActor, ref: str, request: Request) -> Response:
     wanted = await read_body(StopIn, request)
     how = "kill" if wanted.kill else "now" if wanted.now else ""
-    stopped = await jobs.stop(desk.book, actor, ref, how=how, now=datetime.now(UTC))
+    grace, now = desk.outlook.standing.grace, datetime.now(UTC)
+    stopped = await jobs.stop(desk.book, desk.engine, actor, ref, how=how, grace=grace, now=now)
     shown = [job_json(desk, actor, job) for job in stopped[:SHOWN_OF_ARRAY]]
     return Json({"items": shown, "count": len(stopped)})
 

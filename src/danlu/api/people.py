@@ -124,6 +124,16 @@ async def remove_member(desk: TheDesk, actor: TheActor, team: str, user: str) ->
     return Json(team_out(await teams.remove(desk.office, actor, team, user, now=datetime.now(UTC)), desk.roster))
 
 
+@router.post("/teams/{team}/join", response_model=TeamOut)
+async def join_team(desk: TheDesk, actor: TheActor, team: str) -> Response:
+    return Json(team_out(await teams.join(desk.office, actor, team, now=datetime.now(UTC)), desk.roster))
+
+
+@router.post("/teams/{team}/leave", response_model=TeamOut)
+async def leave_team(desk: TheDesk, actor: TheActor, team: str) -> Response:
+    return Json(team_out(await teams.leave(desk.office, actor, team, now=datetime.now(UTC)), desk.roster))
+
+
 @router.put("/teams/{team}/leaders/{user}", response_model=TeamOut)
 async def add_leader(desk: TheDesk, actor: TheActor, team: str, user: str) -> Response:
     now = datetime.now(UTC)

@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict
 from danlu.actions.teams import TeamView
 from danlu.api.answers import Answer
 from danlu.api.wire import Text, Texts, time_out
-from danlu.domain.account import AccountRequest, AuditEntry, Membership, Person, Role
+from danlu.domain.account import AccountRequest, AuditEntry, Invitation, Membership, Person, Role
 from danlu.provision.homes import Folder
 from danlu.store.base import Token
 from danlu.store.roster import Roster
@@ -99,6 +99,13 @@ class MyTeam(MembershipOut):
     leaders: list[str]
 
 
+class InvitationOut(Answer):
+    user: str
+    team: str
+    by: str
+    invited_at: str
+
+
 class Me(Answer):
     user: str
     role: str
@@ -106,6 +113,7 @@ class Me(Answer):
     email: str
     has_account: bool
     teams: list[MyTeam]
+    invitations: list[InvitationOut]
     by: str
     token: TokenOut | None
     server: str
@@ -158,6 +166,7 @@ class TeamOut(Answer):
     created_at: str
     leaders: list[str]
     members: list[MemberOut]
+    invited: list[InvitationOut]
     warning: str
 
 
@@ -232,6 +241,13 @@ def my_teams_out(memberships: Sequence[Membership], roster: Roster) -> list[dict
     return found
 
 
+def invitations_out(invitations: Sequence[Invitation]) -> list[dict[str, Any]]:
+    return [
+        {"user": one.user, "team": one.team, "by": one.by, "invited_at": time_out(one.invited_at)}
+        for one in invitations
+    ]
+
+
 def user_out(person: Person, roster: Roster) -> dict[str, Any]:
     return {
         "name": person.name,
@@ -263,6 +279,7 @@ def team_out(view: TeamView, roster: Roster) -> dict[str, Any]:
         "created_at": time_out(view.team.created_at),
         "leaders": list(view.leaders),
         "members": members,
+        "invited": invitations_out(view.invited),
         "warning": view.warning,
     }
 

@@ -30,6 +30,7 @@ def make_app(desk: Desk) -> FastAPI:
     app.state.desk = desk
     for router in ROUTERS:
         app.include_router(router, prefix=BASE, responses=PROBLEMS)
+    app.include_router(server_routes.health)
     app.add_exception_handler(DanluError, _danlu_error)
     app.add_exception_handler(RequestValidationError, _bad_request)
     app.add_exception_handler(HTTPException, _http_error)

@@ -1,5 +1,6 @@
 """Routes of the installation: status, nodes, stopping the server."""
 
+import logging
 import os
 from datetime import UTC, datetime
 from typing import Any
@@ -10,12 +11,22 @@ from starlette.responses import Response
 from danlu import __version__
 from danlu.actions import views
 from danlu.actions.audit import note_server_stop
-from danlu.api.answers import NodeList, Status, Stopping
+from danlu.api.answers import Health, NodeList, Status, Stopping
 from danlu.api.desk import Desk, TheActor, TheDesk, trouble_of
 from danlu.api.wire import Json, counts_out, node_out, time_out
 from danlu.domain.account import Actor
+from danlu.errors import StoreDown
 
+log = logging.getLogger(__name__)
 router = APIRouter(default_response_class=Json)
+health = APIRouter(default_response_class=Json)  # without a version in its address, and for everybody
+
+
+@health.get("/healthz", response_model=Health, responses={503: {"model": Health}})
+async def healthz(desk: TheDesk) -> Response:
+    """For monitoring, without a token: no more than a code, for strangers read it too."""
+    trouble = desk.trouble()
+    return Json({"ok": not trouble, "code": trouble.code if trouble else None}, status_code=503 if trouble else 200)
 
 
 @router.get("/status", response_model=Status)
@@ -56,6 +67,9 @@ async def list_nodes(desk: TheDesk, actor: TheActor) -> Response:
 
 @router.post("/server/stop", response_model=Stopping)
 async def stop_server(desk: TheDesk, actor: TheActor) -> Response:
-    await note_server_stop(desk.office.store, actor, now=datetime.now(UTC))
+    try:
+        await note_server_stop(desk.office.store, actor, now=datetime.now(UTC))
+    except StoreDown as error:  # a server with a full disk must be stoppable, too
+        log.warning("%s stops the server; that is not in the audit log: %s", actor.name, error.text)
     desk.stop_server()
     return Json({"stopping": True})

@@ -19,7 +19,7 @@ FAMILIES = {
     "token": "what scripts and other machines come in with",
     "account": "getting an account",
     "user": "people",
-    "team": "people who share a quota",
+    "team": "membership",
     "slurm": "making machines a Slurm cluster",
 }
 

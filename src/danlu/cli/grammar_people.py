@@ -134,8 +134,16 @@ PEOPLE = (
         (JSON,), words="TEAM", examples=("danlu team show nlp",),
     ),
     Command(
-        "team add", "people:team_add", "people", "take accounts into a team (its leaders)",
+        "team add", "people:team_add", "people", "take people in (administrators), or invite (leaders)",
         (JSON,), words="TEAM USER...", words_min=2, examples=("danlu team add nlp li wang",),
+    ),
+    Command(
+        "team join", "people:team_join", "people", "accept an invitation into a team",
+        (JSON,), words="TEAM", examples=("danlu team join nlp",),
+    ),
+    Command(
+        "team leave", "people:team_leave", "people", "go out of a team, or decline an invitation",
+        (JSON,), words="TEAM", examples=("danlu team leave nlp",),
     ),
     Command(
         "team remove", "people:team_remove", "people", "let people go from a team (its leaders)",

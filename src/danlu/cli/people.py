@@ -123,6 +123,18 @@ def team_remove(values: Values) -> int:
     return _members(values, "DELETE", "members")
 
 
+def team_join(values: Values) -> int:
+    team = connect(values).join_team(values["words"][0])
+    render.as_json(team) if values["json"] else render.out(f"you are in team {team['name']}")
+    return 0
+
+
+def team_leave(values: Values) -> int:
+    team = connect(values).leave_team(values["words"][0])
+    render.as_json(team) if values["json"] else render.out(f"you are not in team {team['name']}")
+    return 0
+
+
 def team_leader(values: Values) -> int:
     return _members(values, "DELETE" if values["remove"] else "PUT", "leaders")
 
@@ -132,7 +144,11 @@ def _members(values: Values, method: str, what: str) -> int:
     team: dict[str, Any] = {}
     for user in values["words"][1:]:
         team = client.ask(method, f"/teams/{quoted(values['words'][0])}/{what}/{quoted(user)}", again=True)
-    return _show_team(values, team)
+    done = _show_team(values, team)
+    invited = [one["user"] for one in team.get("invited", []) if one["user"] in values["words"][1:]]
+    if invited and not values["json"]:
+        render.say(f"invited: {', '.join(invited)}; each accepts with `danlu team join {team['name']}`", "dim")
+    return done
 
 
 def _show_team(values: Values, team: dict[str, Any]) -> int:

@@ -23,11 +23,16 @@ def render_me(me: Data, now: float) -> str:
         ("name", me["user"] + (f", {me['full_name']}" if me.get("full_name") else "")),
         ("role", me["role"]),
         ("teams", ", ".join(_my_team(one) for one in me["teams"])),
+        ("invited", ", ".join(_invitation(one) for one in me.get("invitations", []))),
         ("server", me["server"]),
         ("signed in", by.get(me["by"], "by the Unix socket") + (f", until {until}" if until else "")),
         ("account", "" if me.get("has_account") else "none: known to this machine only"),
     ]
     return render_facts(facts)
+
+
+def _invitation(one: Data) -> str:
+    return f"into {one['team']} by {one['by']}: `danlu team join {one['team']}`"
 
 
 def _my_team(one: Data) -> str:
@@ -85,6 +90,7 @@ def render_team(team: Data, width: int | None) -> str:
         ]
         for one in team["members"]
     ]
+    rows += [[str(one["user"]), "", f"invited by {one['by']}", ""] for one in team.get("invited", [])]
     if not rows:
         return f"nobody is in {team['name']}"
     return render_table(["USER", "LEADS", "STATE", "NAME"], rows, width)

@@ -192,6 +192,14 @@ class Client(Wire):
     def teams(self) -> list[dict[str, Any]]:
         return list(self.ask("GET", "/teams")["items"])
 
+    def join_team(self, team: str) -> dict[str, Any]:
+        """Accept an invitation."""
+        return self.ask("POST", f"/teams/{quoted(team)}/join", {})
+
+    def leave_team(self, team: str) -> dict[str, Any]:
+        """Leave a team, or decline an invitation."""
+        return self.ask("POST", f"/teams/{quoted(team)}/leave", {})
+
     def quotas(self, holder: str = "", *, every: bool = False) -> list[dict[str, Any]]:
         """How `team:NAME` or `user:NAME` stands; unless one is named, I and my teams, or `every` quota there is."""
         pairs: list[tuple[str, object]] = [("holder", holder), ("every", "true" if every else "")]

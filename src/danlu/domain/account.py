@@ -44,6 +44,16 @@ class Team:
 
 
 @dataclass(frozen=True, slots=True)
+class Invitation:
+    """A leader asks an account into a team. It counts for nothing until its person joins."""
+
+    user: str
+    team: str
+    by: str
+    invited_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
 class Actor:
     """The person behind a request."""
 
@@ -51,7 +61,8 @@ class Actor:
     role: Role = Role.MEMBER
     teams: tuple[Membership, ...] = ()
     origin: str = ""  # where the request comes from, for the audit log
-    leads_see_all: bool = False  # this installation lets leaders into the logs and jobs of their teams
+    # (team, user): the actor leads the team, and may read and enter the jobs that this user submitted for it
+    trusted_with: frozenset[tuple[str, str]] = frozenset()
     is_alone: bool = False  # it is their own installation, to which nobody else comes
     is_unix_user: bool = False  # the kernel says that they are the Unix user of this name
 
@@ -92,7 +103,7 @@ class AccountRequest:
 
 @dataclass(frozen=True, slots=True)
 class Boost:
-    """A leader put somebody's jobs first for some days."""
+    """A leader put somebody's jobs for the team first for some days. Without a team: all of their jobs."""
 
     id: str
     user: str
@@ -114,6 +125,11 @@ class AuditEntry:
     detail: str = ""
     origin: str = ""
     seq: int = 0
+
+
+def is_boosted(boosted: Collection[str], user: str, team: str) -> bool:
+    """`boosted` has people (`li`) for all of their jobs, and members (`li@nlp`) for those for this team."""
+    return bool(boosted) and (user in boosted or f"{user}@{team}" in boosted)
 
 
 # Kinds of people, seen from the thing that is acted on. Administrators may everything.
@@ -167,11 +183,13 @@ RIGHTS: dict[str, frozenset[str]] = {
     "team.list": _EVERYONE,
     "team.show": _EVERYONE,
     "team.create": _NOBODY,
-    "team.add": _LEADERS,
+    "team.add": _LEADERS,  # a leader's is an invitation, an administrator's word is enough
+    "team.join": frozenset({OWNER}),
+    "team.leave": frozenset({OWNER}),
     "team.remove": _LEADERS,
     "team.leader": _NOBODY,
     "quota.show": _EVERYONE,
-    "quota.set": _LEADERS,  # of every team that another person is in; a team's and one's own: administrators
+    "quota.set": _LEADERS,  # what another member's jobs for the team hold; all else: administrators
     "usage.show": _OF_THE_TEAM,
     "boost.set": _LEADERS,
     "boost.list": _OF_THE_TEAM,
@@ -187,7 +205,9 @@ def kinds_of(actor: Actor, owner: str, teams: Collection[str] = ()) -> frozenset
     if any(actor.is_in(team) for team in teams):
         kinds.add(TEAMMATE)
     if any(actor.leads(team) for team in teams):
-        kinds |= {LEADER, TRUSTED_LEADER} if actor.leads_see_all else {LEADER}
+        kinds.add(LEADER)
+    if any((team, owner) in actor.trusted_with for team in teams):
+        kinds.add(TRUSTED_LEADER)
     return frozenset(kinds or {STRANGER})
 
 

@@ -51,6 +51,19 @@ def team_key(name: str) -> str:
     return f"team:{name}"
 
 
+def member_key(user: str, team: str) -> str:
+    """A person's jobs for one team: what a leader of the team may limit."""
+    return f"member:{user}@{team}"
+
+
+def keys_of(user: str, team: str) -> tuple[str, ...]:
+    """Every holder against whose quota a job of this person for this team counts. Both may be empty."""
+    own = (user_key(user),) if user else ()
+    if not team:
+        return own
+    return (*own, team_key(team), member_key(user, team)) if user else (team_key(team),)
+
+
 # As people write it -> the field of Quota that it sets. Each takes a number, or `none` for no limit.
 LIMITS = {
     "gpus": "gpus",
@@ -137,10 +150,22 @@ def limits_of(quota: Quota) -> dict[str, int | None]:
 
 
 def parse_holder(text: str) -> tuple[str, str]:
-    """`team:nlp` -> ("team", "nlp"); `user:li` -> ("user", "li")."""
+    """`team:nlp` -> ("team", "nlp"); `user:li` -> ("user", "li"); `member:li@nlp` -> ("member", "li@nlp")."""
     kind, colon, name = text.strip().partition(":")
-    if not colon or kind not in ("user", "team") or not name:
+    if not colon or kind not in ("user", "team", "member") or not name:
         raise Invalid(
-            f"a quota belongs to user:NAME or team:NAME, not to `{text[:60]}`", "for example `team:nlp` or `user:li`"
+            f"a quota belongs to user:NAME, team:NAME or member:USER@TEAM, not to `{text[:60]}`",
+            "for example `team:nlp`, `user:li`, or `member:li@nlp` for jobs of li for nlp",
         )
+    if kind == "member":
+        split_member(name)
+        return kind, name
     return kind, check_name(name, "a person" if kind == "user" else "a team")
+
+
+def split_member(name: str) -> tuple[str, str]:
+    """`li@nlp` -> the person and the team."""
+    user, at, team = name.partition("@")
+    if not at:
+        raise Invalid(f"a member is written USER@TEAM, not `{name[:60]}`", "for example `member:li@nlp`")
+    return check_name(user, "a person"), check_name(team, "a team")

@@ -25,6 +25,7 @@ class Launch:
     env: Mapping[str, str]  # the whole environment, complete
     seat: Seat | None  # None: the engine chooses
     log_path: str
+    log_limit_bytes: int = 0  # 0: none
     umask: int = 0o022
     user: str = ""  # Unix user to run as; empty: the engine's own
     time_limit: timedelta | None = None

@@ -4,7 +4,9 @@ A group per run by mkdir and rmdir costs a third of the throughput of short runs
 one is used again, and the keeper steps into it, spawns and steps back (about 7 %, and no child can slip out before
 it is moved). Where stepping waits for RCU (kernels without `favordynmods`), only memory limits get a group."""
 
+import contextlib
 import os
+import signal
 import time
 
 from danlu.engines.process_tree import read_file
@@ -18,13 +20,14 @@ KEPT_DOORS = 128
 class Group:
     """One cgroup directory. `out_of_memory` reads how many of its processes the kernel killed for memory."""
 
-    __slots__ = ("door", "inside", "is_v2", "path")
+    __slots__ = ("door", "inside", "is_frozen", "is_v2", "path")
 
     def __init__(self, path: str, *, is_v2: bool, mount: str = "") -> None:
         self.path = path
         self.is_v2 = is_v2
         self.inside = path[len(mount) :] if mount else ""  # as /proc/PID/cgroup writes it
         self.door = -1  # an open cgroup.procs, in pooled groups
+        self.is_frozen = False
 
     def holds(self, path: str) -> bool:
         return bool(self.is_v2 and self.inside and (path == self.inside or path.startswith(f"{self.inside}/")))
@@ -43,10 +46,27 @@ class Group:
                 continue
         return found
 
+    def is_empty(self) -> bool:
+        """Is no process in it, nor in groups below? A process that forks all the time is never on a list for long, but
+        the kernel counts it."""
+        if not self.is_v2:
+            return not self.pids()
+        return b"populated 1" not in read_file(f"{self.path}/cgroup.events")
+
     def kill(self) -> None:
-        """KILL all in it at once, if the kernel can (v2, 5.14 and newer) and the keeper is not in it."""
-        if self.is_v2 and os.getpid() not in self.pids():
-            _try_write(f"{self.path}/cgroup.kill", "1")
+        """KILL all in it, unless the keeper is in it: at once where the kernel can (v2, 5.14 and newer), else one by
+        one while the group is frozen, so that nobody forks away meanwhile (v2, 5.2 and newer)."""
+        if not self.is_v2 or os.getpid() in self.pids():
+            return
+        if not _try_write(f"{self.path}/cgroup.kill", "1"):
+            self.is_frozen = _try_write(f"{self.path}/cgroup.freeze", "1")
+            for pid in self.pids():
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+
+    def thaw(self) -> None:
+        if self.is_frozen:
+            self.is_frozen = not _try_write(f"{self.path}/cgroup.freeze", "0")
 
     def out_of_memory(self) -> int:
         name = "memory.events" if self.is_v2 else "memory.oom_control"
@@ -144,8 +164,10 @@ class Groups:
         return True
 
     def give_back(self, group: Group) -> None:
-        """For the next run. Only for groups known to be empty."""
-        if self._base and os.path.dirname(group.path) == self._base and len(self._empty) < KEPT_EMPTY:
+        """For the next run, which may be another person's: only if the kernel says that nobody is left in it."""
+        is_ours = self._base and os.path.dirname(group.path) == self._base
+        if is_ours and len(self._empty) < KEPT_EMPTY and group.is_empty():
+            group.thaw()
             self._empty.append(group)
         else:
             self.discard(group)
@@ -159,7 +181,9 @@ class Groups:
             self.leaving.append(group)
 
     def tidy(self) -> None:
-        """Remove what could not be removed before."""
+        """Remove what could not be removed before, with whoever is still in it."""
+        for group in self.leaving:
+            group.kill()
         self.leaving = [group for group in self.leaving if not group.remove()]
 
     def close(self) -> None:

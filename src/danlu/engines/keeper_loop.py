@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from danlu.engines.keeper_run import Run
+from danlu.engines.log_limit import LogLimits
 from danlu.engines.shells import close_all, open_shell
 from danlu.engines.spawn import CannotStart
 from danlu.engines.supervisor import Supervisor
@@ -55,6 +56,7 @@ class Keeper:
         self._retry_at: float | None = None
         self._tell_begun_at: float | None = None
         self._last_end = 0.0
+        self._log_limits = LogLimits()
         supervisor.on_shell_exit = self._shell_exited
         self.watch(listener.fileno(), self._accept)
 
@@ -94,6 +96,7 @@ class Keeper:
                     if callback := self._callbacks.get(fd):
                         callback(events)
                 self._supervisor.run_timers()
+                self._log_limits.look(self._supervisor.alive.values())
                 self._flush()
             except Exception:  # noqa: BLE001 - all runs depend on this loop: it writes down what happened and goes on
                 import traceback
@@ -106,6 +109,8 @@ class Keeper:
         times = [at - now for at in (self._sync_at, self._retry_at, self._tell_begun_at) if at is not None]
         if self._idle_since is not None:
             times.append(self._idle_since + self._linger - now)
+        if self._supervisor.alive:
+            times.append(self._log_limits.seconds_to_next())
         if (next_timer := self._supervisor.seconds_to_next()) is not None:
             times.append(next_timer)
         return max(0.0, min(times)) if times else None

@@ -13,10 +13,10 @@ UNKILLABLE_AFTER_SECONDS = 10.0
 
 class Run:
     __slots__ = (
-        "adopted", "check_at", "checks", "due", "end", "env", "exit_known_by", "grace", "group", "handle", "kill_at",
-        "killing_since", "limit", "limited", "log", "main_over", "memory_mib", "notes", "notice", "notice_at", "pid",
-        "pidfd", "run_id", "shells", "spawned", "started_at", "started_mono", "status", "term_at", "told", "umask",
-        "user", "why", "workdir",
+        "adopted", "check_at", "checks", "due", "end", "env", "exit_known_by", "grace", "group", "handle",
+        "kill_at", "killing_since", "limit", "limited", "log", "log_limit", "main_over", "memory_mib",
+        "notes", "notice", "notice_at", "pid", "pidfd", "run_id", "shells", "spawned", "started_at",
+        "started_mono", "status", "term_at", "told", "umask", "user", "why", "workdir",
     )  # fmt: skip
 
     def __init__(self, asked: dict[str, Any]) -> None:
@@ -24,6 +24,7 @@ class Run:
         self.run_id = parse_handle(self.handle)[1]
         self.workdir: str = asked["workdir"]
         self.log: str = asked["log"]
+        self.log_limit: int = asked.get("log_limit", 0)  # bytes; 0: none
         self.umask: int = asked.get("umask", 0o022)
         self.user: str = asked.get("user", "")
         self.memory_mib: int = asked.get("memory_mib", 0)
@@ -86,6 +87,10 @@ class Run:
         times = [t for t in (self.notice_at, self.term_at, self.kill_at, self.check_at) if t is not None]
         return min(times) if times else None
 
+    def is_group_empty(self) -> bool:
+        """Is nobody left in its groups?"""
+        return all(group is None or group.is_empty() for group in (self.group, self.limited))
+
     # What is told
 
     def exit_code(self) -> int | None:
@@ -123,8 +128,9 @@ class Run:
     def start_record(self) -> dict[str, Any]:
         """All but the environment: that may hold secrets, and /proc knows it while the run lives."""
         return {
-            "start": self.handle, "workdir": self.workdir, "log": self.log, "umask": self.umask,
-            "user": self.user, "memory_mib": self.memory_mib, "limit": self.limit, "notice": self.notice,
+            "start": self.handle, "workdir": self.workdir, "log": self.log, "log_limit": self.log_limit,
+            "umask": self.umask, "user": self.user, "memory_mib": self.memory_mib, "limit": self.limit,
+            "notice": self.notice,
             "grace": self.grace, "at": self.started_at, "mono": self.started_mono, "notes": self.notes,
             "groups": [group.path if group else "" for group in (self.group, self.limited)],
         }  # fmt: skip

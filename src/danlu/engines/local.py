@@ -130,6 +130,7 @@ def _asked(launch: Launch) -> dict[str, Any]:
         "workdir": launch.workdir,
         "env": dict(launch.env),
         "log": launch.log_path,
+        "log_limit": launch.log_limit_bytes,
         "umask": launch.umask,
         "user": launch.user,
         "memory_mib": launch.seat.memory_mib if launch.seat else 0,

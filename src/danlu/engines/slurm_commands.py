@@ -9,9 +9,11 @@ import os
 import pwd
 import shutil
 import subprocess
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
+from typing import ParamSpec, TypeVar
 
 from danlu.engines.slurm_child import run_child
 from danlu.engines.slurm_words import is_out_of_reach, last_words
@@ -26,6 +28,8 @@ PLAIN = {"SLURM_TIME_FORMAT": "%s", "TZ": "UTC", "SLURM_BITSTR_LEN": "0"}
 PING_AFTER_S = 1.5
 NUMBERS_AT_ONCE = 5000  # Linux passes no longer word to a command than 128 KiB
 AT_ONCE = 8
+Given = ParamSpec("Given")
+Found = TypeVar("Found")
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +85,10 @@ class Commands:
         if person:
             found |= {"HOME": person.home, "USER": person.name, "LOGNAME": person.name, "SHELL": person.shell}
         return found
+
+    async def apart(self, do: Callable[Given, Found], *given: Given.args, **named: Given.kwargs) -> Found:
+        """In a thread of the engine: the default ones may be busy with requests that people make."""
+        return await asyncio.get_running_loop().run_in_executor(self._threads, partial(do, *given, **named))
 
     async def ask(self, *argv: str, patience_s: float = PATIENCE_S) -> str:
         """What a question is answered. Raises EngineDown where it is not."""

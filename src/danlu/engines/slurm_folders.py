@@ -27,8 +27,8 @@ from danlu.engines.slurm_batch import render_inside
 from danlu.engines.slurm_commands import Person
 from danlu.engines.slurm_ranks import render_rank
 from danlu.engines.slurm_script import Begun, Ended, parse_begun, parse_ended, render_env
-from danlu.engines.slurm_trash import Trash
 from danlu.errors import Invalid, Refused
+from danlu.theirs import Trash
 
 log = logging.getLogger(__name__)
 

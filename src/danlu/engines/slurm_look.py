@@ -110,7 +110,7 @@ class Look:
             "sacct", "-n", "-P", "-X", "-D", "-a", f"--starttime={begin:%Y-%m-%dT%H:%M:%S}", f"--delimiter={mark}",
             f"--format={PAST_FORMAT}",
         )  # fmt: skip
-        self.others_told.past = await asyncio.to_thread(parse_past, said, mark, self.jobs.instance, begin)
+        self.others_told.past = await self.commands.apart(parse_past, said, mark, self.jobs.instance, begin)
         self._past_until = time.monotonic() + PAST_TOLD_S
 
     async def _look_closer(self) -> None:

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from danlu.engines import process_tree
+from danlu.engines import log_limit, process_tree
 from danlu.engines.cgroups import Groups
 from danlu.engines.journal import Journal
 from danlu.engines.keeper_run import UNKILLABLE_AFTER_SECONDS, Run, signal_name
@@ -150,10 +150,12 @@ class Supervisor:
 
     def settle(self, run: Run) -> None:
         """The main process is over: finish if nothing is left, else give the rest its grace, or none."""
-        left = self.kin.members(run) if self.kin.may_have_survivors(run) else []
-        if left and run.kill_at is None:
+        # A process that forks away all the time is on no list of orphans; its group still counts it.
+        is_empty = run.is_group_empty()
+        left = self.kin.members(run) if not is_empty or self.kin.may_have_survivors(run) else []
+        if (left or not is_empty) and run.kill_at is None:
             self._kill_round(run, left)
-        elif not left and _knows_exit(run):
+        elif not left and is_empty and _knows_exit(run):
             self._finish(run)
         if run.adopted:
             run.check_at = time.monotonic() + LOOK_AGAIN_SECONDS
@@ -207,7 +209,7 @@ class Supervisor:
         now = time.monotonic()
         if run.killing_since is None:
             run.killing_since = now
-        if not left and run.main_over:
+        if not left and run.main_over and run.is_group_empty():
             run.kill_at = None
             self.settle(run)
             return
@@ -244,6 +246,8 @@ class Supervisor:
             self.groups.discard(run.group)
         if run.limited:
             self.groups.discard(run.limited)
+        if run.log_limit:
+            log_limit.cut(run.log, run.log_limit)
         if run.pidfd >= 0:
             os.close(run.pidfd)
         run.group = run.limited = run.env = run.due = None

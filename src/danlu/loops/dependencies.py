@@ -10,16 +10,19 @@ from danlu.store.book import Book
 
 
 async def release_dependents(book: Book, now: datetime) -> None:
-    """Move on those who waited for what has ended since the last time."""
-    if book.awaited_ends:
-        refs = {ref for job in book.awaited_ends for ref in (job.id, job.array_id) if ref}
+    """Move on the jobs that waited for what has ended since the last time."""
+    refs, book.awaited_ends = book.awaited_ends, set()  # more may be added while the store is asked
+    try:
         await _release(book, {job_id for ref in refs for job_id in book.live.dependents(ref)}, now)
-        book.awaited_ends.clear()
+    except BaseException:
+        book.awaited_ends |= refs
+        raise
 
 
-async def release_all(book: Book, now: datetime) -> None:
-    """At start: what ended while nobody looked."""
-    await _release(book, {job.id for job in book.live.jobs.values() if job.waiting_for}, now)
+async def release_overdue(book: Book, now: datetime) -> None:
+    """Move on the jobs that wait for an end that nobody announced: after a restart, or because of a race."""
+    book.awaited_ends |= book.live.overdue()
+    await release_dependents(book, now)
 
 
 async def _release(book: Book, waiting: Iterable[str], now: datetime) -> None:
@@ -52,7 +55,8 @@ def look(job: Job, outcomes: Mapping[str, Outcome], now: datetime) -> Job:
         outcome = outcomes[dependency.on]
         if outcome.active:
             left.append(dependency)
-        elif dependency.kind == "ok" and outcome.succeeded < outcome.known:
-            why = Reason("dependency_failed", f"{dependency.on}, which it waited for, ended without success")
+        elif dependency.kind == "ok" and (outcome.succeeded < outcome.known or not outcome.known):
+            how = "ended without success" if outcome.known else "was removed"
+            why = Reason("dependency_failed", f"{dependency.on}, which it waited for, {how}")
             return job.moved(JobState.CANCELLED, why=why, at=now)
     return job if len(left) == len(job.waiting_for) else job.changed(waiting_for=tuple(left))

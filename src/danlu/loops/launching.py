@@ -5,9 +5,12 @@ import contextlib
 import os
 import pwd
 from collections.abc import Callable, Collection, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
+from functools import partial
 
 from danlu.actions.inventory import Inventory
+from danlu.domain.account import is_boosted
 from danlu.domain.job import Job
 from danlu.engines.base import Handle, Launch
 from danlu.provision.folders import log_path_of, run_folder_of, shelf_of
@@ -15,6 +18,7 @@ from danlu.provision.variables import run_variables
 from danlu.store.book import Book
 
 _KEPT_ENVIRONS = 256
+LAID_OUT_AT_ONCE = 4
 
 
 class Launcher:
@@ -28,6 +32,7 @@ class Launcher:
         *,
         as_submitter: bool,
         grace: timedelta,
+        log_limit_bytes: int = 0,
         boosted: Callable[[], Collection[str]] = tuple,
         check_user: Callable[[str], None] = lambda _: None,
     ) -> None:
@@ -38,9 +43,12 @@ class Launcher:
         self.as_submitter = as_submitter
         self._inventory = inventory
         self.grace = grace
+        self._log_limit_bytes = log_limit_bytes
         self._boosted = boosted
         self._check_user = check_user
         self._environs: dict[str, Mapping[str, str]] = {}
+        # Not the default pool: starts must not wait behind requests that people make.
+        self._threads = ThreadPoolExecutor(LAID_OUT_AT_ONCE, thread_name_prefix="lay-out")
         try:
             self._own_login = _login_variables(pwd.getpwuid(os.getuid()))
         except KeyError:
@@ -54,7 +62,8 @@ class Launcher:
         if spec.snapshot:
             workdir = run_folder_of(self.files_dir, job.run_id)
             shelf = shelf_of(self.files_dir, job.user)
-            await asyncio.to_thread(shelf.lay_out, spec.snapshot, workdir, owner=self._owner(job.user))
+            lay_out = partial(shelf.lay_out, spec.snapshot, workdir, owner=self._owner(job.user))
+            await asyncio.get_running_loop().run_in_executor(self._threads, lay_out)
         inherited = await self._environ(spec.environ)
         log_path = log_path_of(self.files_dir, job.run_id)
         self._make_log(job, log_path)
@@ -68,6 +77,7 @@ class Launcher:
             ),
             seat=job.seat,
             log_path=log_path,
+            log_limit_bytes=self._log_limit_bytes,
             umask=spec.umask,
             user=job.user if self.as_submitter else "",
             time_limit=spec.time_limit,
@@ -78,7 +88,7 @@ class Launcher:
             queue=spec.queue,
             team=spec.team,
             priority=spec.priority,
-            is_boosted=job.user in self._boosted(),
+            is_boosted=is_boosted(self._boosted(), job.user, job.spec.team),
         )
 
     async def _environ(self, environ_id: str) -> Mapping[str, str]:

@@ -4,18 +4,21 @@ import asyncio
 import contextlib
 import gc
 import logging
+import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 
 from danlu.actions.planning import Outlook
+from danlu.domain.account import is_boosted
 from danlu.domain.job import Job, JobId, JobState, Reason
 from danlu.domain.ledger import Charge
 from danlu.domain.queue import Queue
 from danlu.domain.resources import Seat
 from danlu.engines.base import Handle, HasQueues, KnowsNodes, Observation, OtherRun, RunState, SeesOthers
 from danlu.errors import Conflict, DanluError, Unreachable
-from danlu.loops.dependencies import release_dependents
+from danlu.loops.dependencies import release_dependents, release_overdue
 from danlu.loops.others import Reckoning, reckon
 from danlu.loops.settle import GIVING_BACK, settle_all
 from danlu.loops.telling import Teller
@@ -29,9 +32,13 @@ log = logging.getLogger(__name__)
 # Only after trouble, or to meet a moment that nothing announces; work itself is announced.
 RETRY_S = 1.0
 LOOK_ANYWAY_S = 30.0
+# A tick that takes longer than this is reported. Longer than the longest pause between two ticks.
+LATE_S = 60.0
 # With more entries than this the plan is made in a thread: nobody else's request should wait for it.
 THINKS_APART = 200
 LOOK_ANYWAY = timedelta(seconds=LOOK_ANYWAY_S / 2)
+# Dependencies are released when their end is announced; this repairs what a race might have left.
+SWEEP_EVERY = timedelta(minutes=1)
 
 
 QueuesWith = Callable[[Sequence[Queue]], Mapping[str, Queue]]
@@ -57,14 +64,26 @@ class Schedule:
         self.teller = teller
         self.outlook = outlook
         self._queues_with = queues_with
-        self.trouble: DanluError | None = None  # why nothing moves, for who asks
+        self._failure: DanluError | None = None  # why the last tick did not succeed
+        self._active_at = time.monotonic()  # when a tick last began or ended
+        # Not the default pool: a plan must not wait behind requests that people make.
+        self._planner = ThreadPoolExecutor(1, thread_name_prefix="plan")
         # What there was when the last plan had been carried out.
         self._planned: tuple[int, tuple[int, int]] | None = None
         self._settled: Mapping[Handle, Observation] = {}  # what was seen at the last tick that came to its end
         self._boosted: frozenset[str] | None = None  # whose jobs the engine was told to put first
         self._is_unclear = False  # of somebody was said that nothing is known
-        self._planned_at = datetime.min.replace(tzinfo=UTC)
+        self._planned_at = self._swept_at = datetime.min.replace(tzinfo=UTC)
         self._others = others or Reckoning()  # the runs that did not come through Danlu, at the last tick
+
+    @property
+    def trouble(self) -> DanluError | None:
+        """Why nothing moves: the last tick failed, or no tick ends."""
+        late_s = time.monotonic() - self._active_at
+        if late_s < LATE_S:
+            return self._failure
+        text = f"the scheduler has not moved for {late_s:.0f} seconds, and nothing starts"
+        return DanluError(text, "its log may say more; a restart of the server ends no job", code="scheduler_late")
 
     async def run(self) -> None:
         """Tick whenever something changed, for ever."""
@@ -72,27 +91,29 @@ class Schedule:
         was_away = True
         while True:
             changed.clear()
+            self._active_at = time.monotonic()
             try:
                 if was_away:
                     await self.teller.forget_the_written()
                     was_away = False
                 await self.tick(datetime.now(UTC))
-                self.trouble = None
+                self._failure = None
                 pause = LOOK_ANYWAY_S
             except Conflict:
                 changed.set()  # somebody was faster: look again
                 pause = RETRY_S
             except Unreachable as error:
-                if self.trouble is None or self.trouble.text != error.text:
+                if self._failure is None or self._failure.text != error.text:
                     log.warning("%s", error.text)
-                self.trouble = error
+                self._failure = error
                 self.teller.engine_was_away()
                 was_away = True
                 pause = RETRY_S
             except Exception:
                 log.exception("a scheduling tick failed; it is tried again")
-                self.trouble = DanluError("something went wrong in the server, and is tried again: see its log")
+                self._failure = DanluError("something went wrong in the server, and is tried again: see its log")
                 pause = RETRY_S
+            self._active_at = time.monotonic()
             # Not wait_for: when both happen at once, it would swallow the cancellation that ends this loop.
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(pause):
@@ -137,6 +158,9 @@ class Schedule:
         teller.start_snapshots([*starting, *unstarted])
         await teller.forget([Handle(job.handle) for job in held if job.id in over and job.handle])
         await teller.stop_the_asked()
+        if abs(now - self._swept_at) >= SWEEP_EVERY:  # a clock may be set back
+            await release_overdue(self.book, now)
+            self._swept_at = now
         await release_dependents(self.book, now)
         if seen is not self._settled:
             self._settled = seen
@@ -180,7 +204,7 @@ class Schedule:
         boosted = self.outlook.standing.roster.boosted(now)
         if boosted != self._boosted:
             waiting = [job for job in self.book.live.holding() if job.state is not JobState.RUNNING]
-            first = {Handle(job.handle): job.user in boosted for job in waiting if job.handle}
+            first = {Handle(job.handle): is_boosted(boosted, job.user, job.spec.team) for job in waiting if job.handle}
             await engine.reorder(first)
             self._boosted = boosted
 
@@ -214,8 +238,11 @@ class Schedule:
         self._planned_at = now
         snapshot = self.outlook.snapshot(self.book.live, now, ended=over, charges=charges)
         is_long = len(snapshot.waiting) + len(snapshot.pending) > THINKS_APART
-        self.outlook.plan = await asyncio.to_thread(_thought, snapshot) if is_long else plan(snapshot)
+        self.outlook.plan = await self._plan_apart(snapshot) if is_long else plan(snapshot)
         return self.outlook.plan
+
+    async def _plan_apart(self, snapshot: Snapshot) -> Plan:
+        return await asyncio.get_running_loop().run_in_executor(self._planner, _thought, snapshot)
 
     def _started(self, made: Plan, now: datetime) -> list[Job]:
         """The jobs that start now, with their seats, unless the engine chooses them, and the names by which the

@@ -7,10 +7,10 @@ import logging
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from datetime import UTC, datetime, timedelta
 
+from danlu.actions.jobs import tell_stop
 from danlu.domain.job import Job, JobState, Reason
 from danlu.engines.base import Engine, Handle, Launch
 from danlu.errors import Conflict, DanluError, Unreachable
-from danlu.loops.settle import GIVING_BACK
 from danlu.store.book import Book
 
 log = logging.getLogger(__name__)
@@ -60,9 +60,7 @@ class Teller:
         """Pass on each wish to stop once; a hastier one again."""
         for job in self.book.live.holding():
             if job.stop_requested_at and job.handle and self._stops_told.get(job.handle) != (how := job.reason.code):
-                grace = timedelta(0) if how == "stopping_kill" else self._grace
-                notice = job.spec.notice if how in ("stopping", GIVING_BACK) else None
-                await self.engine.stop(Handle(job.handle), grace=grace, notice=notice)
+                await tell_stop(self.engine, job, self._grace)
                 self._stops_told[job.handle] = how
         if len(self._stops_told) > 2 * len(self.book.live.holding()) + 100:
             held = {job.handle for job in self.book.live.holding()}

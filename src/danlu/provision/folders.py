@@ -2,11 +2,10 @@
 
 import contextlib
 import os
-import subprocess
 
 from danlu.domain.job import Job
 from danlu.provision.snapshots import SnapshotShelf
-from danlu.theirs import remove
+from danlu.theirs import Trash, trash_in
 
 
 def log_path_of(files_dir: str, run_id: str) -> str:
@@ -23,13 +22,20 @@ def shelf_of(files_dir: str, user: str) -> SnapshotShelf:
     return SnapshotShelf(os.path.join(files_dir, "snapshots", user.encode("utf-8", "surrogateescape").hex()))
 
 
+def trash_of(files_dir: str) -> Trash:
+    """Where run folders go that nobody needs any more."""
+    return trash_in(os.path.join(files_dir, "work"))
+
+
 def remove_leftovers(files_dir: str, job: Job) -> None:
-    """Delete logs and run folders of all attempts of a job that is forgotten."""
+    """Delete logs and run folders of all attempts of a job that is forgotten. The content of the folders goes later, in
+    the background: its owner could hold up whoever removes it."""
     for attempt in range(1, job.attempt + 1):
         run_id = f"{job.id}.{attempt}"
         folder = run_folder_of(files_dir, run_id)
         for path in (folder, f"{folder}.making"):
-            with contextlib.suppress(OSError, subprocess.SubprocessError):
-                remove(path)
+            with contextlib.suppress(OSError):
+                trash_of(files_dir).take(path)
         with contextlib.suppress(FileNotFoundError):
             os.unlink(log_path_of(files_dir, run_id))
+    trash_of(files_dir).empty()

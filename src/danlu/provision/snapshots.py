@@ -7,12 +7,11 @@ import os
 import re
 import shutil
 import stat
-import subprocess
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from danlu.errors import Invalid, NotFound, StoreDown, TooBig
-from danlu.theirs import remove
+from danlu.theirs import trash_in
 
 MAX_FILES = 50_000
 LONGEST_NAME, LONGEST_PATH = 255, 3000  # in bytes
@@ -115,8 +114,8 @@ class SnapshotShelf:
     def lay_out(self, snapshot_id: str, target: str, *, owner: tuple[int, int] | None = None) -> None:
         """Make `target` a fresh folder with the snapshot's files. Half-made ones are begun again."""
         making = f"{target}.making"
-        with contextlib.suppress(FileNotFoundError):
-            remove(making)
+        trash = trash_in(os.path.dirname(target))
+        trash.take(making)
         if os.path.isdir(target):
             return
         os.makedirs(making, mode=0o700)
@@ -126,8 +125,9 @@ class SnapshotShelf:
                 _give(making, owner)
             os.rename(making, target)
         except (OSError, ValueError):
-            with contextlib.suppress(OSError, subprocess.SubprocessError):
-                remove(making)  # nobody would come back for it
+            with contextlib.suppress(OSError):
+                trash.take(making)  # nobody would come back for it
+                trash.empty()
             raise
 
     def _fill(self, folder: str, snapshot_id: str) -> None:

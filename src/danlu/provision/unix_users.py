@@ -1,5 +1,7 @@
 """The Unix users of this machine: people, and those that are the machine's own."""
 
+import contextlib
+import os
 import pwd
 import re
 from functools import cache
@@ -35,3 +37,13 @@ def lowest_uid(path: str = DEFINITIONS) -> int:
     except OSError:
         found = None
     return int(found[1]) if found else USUAL_LOWEST
+
+
+@cache
+def machine_admins() -> frozenset[str]:
+    """Names of root and of this process's own user: administrators on the Unix socket, whatever their accounts say."""
+    found = set()
+    for uid in (0, os.getuid()):
+        with contextlib.suppress(KeyError):
+            found.add(pwd.getpwuid(uid).pw_name)
+    return frozenset(found)

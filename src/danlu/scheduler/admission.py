@@ -6,7 +6,7 @@ from enum import IntEnum
 from operator import attrgetter
 
 from danlu.domain.ledger import gpu_hours
-from danlu.domain.quota import Period, team_key, user_key
+from danlu.domain.quota import Period, keys_of
 from danlu.scheduler.accounts import (
     CPUS,
     GPUS,
@@ -97,13 +97,12 @@ class Admission:
     def _owner(self, user: str, team: str, is_preemptible: bool) -> Owner:
         owner = self._owners.get((user, team, is_preemptible))
         if owner is None:
-            keys = ([user_key(user)] if user else []) + ([team_key(team)] if team else [])
-            accounts = tuple([self._account(key) for key in keys if key in self._quotas])
+            accounts = tuple([self._account(key) for key in keys_of(user, team) if key in self._quotas])
             owner = self._owners[user, team, is_preemptible] = Owner(accounts)
         return owner
 
     def accounts(self, waiting: Waiting) -> tuple[Account, ...]:
-        """Those of the person and of the team that have a quota."""
+        """Those of the person, of the team, and of the person in the team that have a quota."""
         return self._owner(waiting.user, waiting.team, waiting.is_preemptible).accounts
 
     def _account(self, holder: str) -> Account:

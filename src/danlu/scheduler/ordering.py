@@ -6,6 +6,7 @@ from heapq import heapify, heappop, heapreplace
 from operator import attrgetter
 from typing import Protocol
 
+from danlu.domain.account import is_boosted
 from danlu.domain.quota import team_key, user_key
 from danlu.scheduler.snapshot import Holding, Snapshot, Waiting
 
@@ -167,7 +168,7 @@ class FairTurns:
         self._uses = uses
         lines: dict[tuple[int, bool, str, str], list[Waiting]] = {}
         for entry in sorted(entries, key=_age, reverse=True):
-            key = (-entry.priority, entry.user not in boosted, entry.team, entry.user)
+            key = (-entry.priority, not is_boosted(boosted, entry.user, entry.team), entry.team, entry.user)
             line = lines.get(key)
             if line is None:
                 line = lines[key] = []

@@ -92,4 +92,7 @@ def _bare(kind: int, rendered: str) -> str:
 def _whose(holder: str) -> tuple[str, str]:
     """A holder as people say it, and what is theirs."""
     kind, _, name = holder.partition(":")
+    if kind == "member":
+        user, _, team = name.partition("@")
+        return f"{user} in team {team}", "their"
     return (f"team {name}", "its") if kind == "team" else (name, "their")

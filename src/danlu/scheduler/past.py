@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 
-from danlu.domain.quota import Quota, team_key, user_key
+from danlu.domain.quota import Quota, keys_of
 
 
 class Past:
@@ -28,7 +28,7 @@ class Past:
         hours = gpus * (end_s - start_s) / 3600
         self._use = self.use(end_s)
         self._use_at = max(end_s, self._use_at)
-        for key in (user_key(user), team_key(team)) if team else (user_key(user),):
+        for key in keys_of(user, team):
             self._use[key] = self._use.get(key, 0.0) + hours
             if key in self._periods:
                 since, before = self._current(key, end_s)

@@ -9,7 +9,7 @@ from math import ceil
 
 from danlu.domain.job import DEFAULT_PRIORITY, Reason
 from danlu.domain.queue import Queue
-from danlu.domain.quota import Quota, team_key, user_key
+from danlu.domain.quota import Quota, keys_of
 from danlu.domain.resources import SHARDS_PER_GPU, Ask, Node
 from danlu.scheduler.free import NEVER
 from danlu.scheduler.past import Past
@@ -295,8 +295,8 @@ class Replay:
     def _why_never(self, job: TraceJob) -> Reason | None:
         """Why it would not even start alone, or None."""
         quotas = self.policy.quotas
-        own, shared = quotas.get(user_key(job.user)), quotas.get(team_key(job.team)) if job.team else None
-        kind = (job.ask, job.queue, job.is_preemptible, own, shared)
+        held = tuple(quotas.get(key) for key in keys_of(job.user, job.team))
+        kind = (job.ask, job.queue, job.is_preemptible, held)
         if kind not in self._hopeless:
             alone = Waiting(
                 job.key, job.ask, 0, user=job.user, team=job.team, queue=job.queue, is_preemptible=job.is_preemptible

@@ -59,7 +59,7 @@ class Snapshot:
     # GPU-hours of runs that are over: faded, and those in the running period of the quota.
     use: Mapping[str, float] = field(default_factory=dict)
     spent: Mapping[str, float] = field(default_factory=dict)
-    boosted: frozenset[str] = frozenset()  # people whose jobs go before all others of their priority
+    boosted: frozenset[str] = frozenset()  # who goes before all others of their priority: `account.is_boosted`
     shards_per_gpu: int = SHARDS_PER_GPU
     engine_places: bool = False
     pending: tuple[Waiting, ...] = ()  # handed over, and waiting in the engine's queue: they hold quota and no seat

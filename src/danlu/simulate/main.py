@@ -13,7 +13,7 @@ from types import FrameType
 from danlu.cli import render
 from danlu.cluster import nodes_of, queues_of
 from danlu.config import Settings, load_settings
-from danlu.domain.quota import Quota, parse_quota, user_key
+from danlu.domain.quota import Quota, keys_of, parse_quota, user_key
 from danlu.domain.resources import Node
 from danlu.domain.written import parse_duration
 from danlu.errors import DanluError, Invalid
@@ -133,7 +133,7 @@ def _quotas(settings: Settings, people: People, jobs: Iterable[TraceJob]) -> dic
     if settings.people.default_quota:
         usual = parse_quota(settings.people.default_quota.split())
         quotas = {user_key(user): usual for user in users} | quotas
-    known = {user_key(user) for user in users} | {f"team:{job.team}" for job in jobs}
+    known = {key for job in jobs for key in keys_of(job.user, job.team)}
     known |= {f"team:{team}" for team in people.teams}
     for holder in quotas:
         if holder not in known:

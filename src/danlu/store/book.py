@@ -20,7 +20,7 @@ class Book:
         self.engine_id = engine_id
         self.live = Live(active)
         self.changed = asyncio.Event()  # something is to be scheduled
-        self.awaited_ends: list[Job] = []  # ends that other jobs wait for, however they came about
+        self.awaited_ends: set[str] = set()  # jobs and arrays with an end that other jobs wait for
 
     async def insert(
         self,
@@ -33,6 +33,9 @@ class Book:
         stored = await self.store.insert(jobs, key=key, environ=environ, audit=audit)
         # A repeated key brings back old jobs: what is in hand may be newer.
         self.live.apply(job for job in stored if job.id not in self.live.jobs and not job.state.is_ended)
+        # An end that was committed between the submitter's look at it and this insert has announced itself to nobody.
+        awaited = {one.on for job in stored for one in job.waiting_for}
+        self.awaited_ends |= {ref for ref in awaited if not self.live.active_in(ref)}
         self.changed.set()
         return stored
 
@@ -52,12 +55,10 @@ class Book:
             await self._look_again(jobs)
             raise
         self.live.apply(jobs)
-        self.awaited_ends += [job for job in jobs if job.state.is_ended and self._is_awaited(job)]
+        ended = (ref for job in jobs if job.state.is_ended for ref in (job.id, job.array_id))
+        self.awaited_ends |= {ref for ref in ended if ref and self.live.is_awaited(ref)}
         if not is_planned:
             self.changed.set()
-
-    def _is_awaited(self, job: Job) -> bool:
-        return bool(self.live.dependents(job.id) or (job.array_id and self.live.dependents(job.array_id)))
 
     async def get(self, job_id: str) -> Job | None:
         return self.live.jobs.get(JobId(job_id)) or await self.store.get(job_id)

@@ -33,6 +33,10 @@ class Database(Protocol):
         """A new connection for the one writer."""
         ...
 
+    def check_room(self) -> None:
+        """StoreDown if the room that is left is kept for what is known already: stops, ends, removals."""
+        ...
+
     def next_seq(self, connection: Connection) -> int: ...
 
     def run_many(self, connection: Connection, statement: str, found: list[Row]) -> int:

@@ -141,6 +141,14 @@ class Live:
         """The queued jobs that wait for the job or array with this id."""
         return tuple(self._dependents.get(ref, ()))
 
+    def is_awaited(self, ref: str) -> bool:
+        """Whether any queued job waits for the job or array with this id."""
+        return ref in self._dependents
+
+    def overdue(self) -> set[str]:
+        """Jobs and arrays that queued jobs wait for although they are not active any more."""
+        return {ref for ref in self._dependents if not self.active_in(ref)}
+
     def active_in(self, ref: str) -> int:
         """How many tasks of the array (or: is the job) still active."""
         return self._active.get(ref) or int(ref in self._jobs)

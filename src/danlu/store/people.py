@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
-from danlu.domain.account import AccountRequest, AuditEntry, Boost, Membership, Person, Team
+from danlu.domain.account import AccountRequest, AuditEntry, Boost, Invitation, Membership, Person, Team
 from danlu.domain.ledger import Charge
 from danlu.domain.quota import Quota
 
@@ -17,6 +17,12 @@ class Member:
     user: str
     team: str
     membership: Membership | None
+
+
+@dataclass(frozen=True, slots=True)
+class NoInvitation:
+    user: str
+    team: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +39,7 @@ class NoBoost:
 
 
 # Each takes the place of what has the same name or id.
-PeopleChange = Person | Team | Member | AccountRequest | Limit | Boost | NoBoost
+PeopleChange = Person | Team | Member | Invitation | NoInvitation | AccountRequest | Limit | Boost | NoBoost
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +49,7 @@ class People:
     persons: tuple[Person, ...] = ()
     teams: tuple[Team, ...] = ()
     members: tuple[Member, ...] = ()
+    invitations: tuple[Invitation, ...] = ()
     requests: tuple[AccountRequest, ...] = ()
     limits: tuple[Limit, ...] = ()
     boosts: tuple[Boost, ...] = ()

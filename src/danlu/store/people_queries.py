@@ -26,6 +26,7 @@ def people(connection: Connection) -> People:
         persons=tuple(map(people_rows.person_of, ordered(tables.people))),
         teams=tuple(map(people_rows.team_of, ordered(tables.teams))),
         members=tuple(map(people_rows.member_of, ordered(tables.members))),
+        invitations=tuple(map(people_rows.invitation_of, ordered(tables.invitations))),
         requests=tuple(
             map(
                 people_rows.request_of,

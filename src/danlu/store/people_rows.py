@@ -8,11 +8,21 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Select, Table, bindparam, select
 
-from danlu.domain.account import AccountRequest, AuditEntry, Boost, Membership, Person, RequestState, Role, Team
+from danlu.domain.account import (
+    AccountRequest,
+    AuditEntry,
+    Boost,
+    Invitation,
+    Membership,
+    Person,
+    RequestState,
+    Role,
+    Team,
+)
 from danlu.domain.ledger import Charge
 from danlu.domain.quota import Period, Quota
 from danlu.store import tables
-from danlu.store.people import Limit, Member, NoBoost, PeopleChange
+from danlu.store.people import Limit, Member, NoBoost, NoInvitation, PeopleChange
 from danlu.store.rows import Row, maybe_moment, micros, moment, restored, stored
 
 _MICROSECOND = timedelta(microseconds=1)
@@ -43,6 +53,10 @@ def place_of(change: PeopleChange) -> Place:
                 return Place(tables.members, key, None)
             standing = {"is_leader": int(membership.is_leader), "is_mapped": int(membership.is_mapped)}
             return Place(tables.members, key, {**key, **standing})
+        case Invitation(user, team):
+            return Place(tables.invitations, {"user": stored(user), "team": stored(team)}, _row(change))
+        case NoInvitation(user, team):
+            return Place(tables.invitations, {"user": stored(user), "team": stored(team)}, None)
         case AccountRequest():
             return Place(tables.account_requests, {"id": stored(change.id)}, _row(change))
         case Limit(holder, quota):
@@ -88,6 +102,12 @@ def team_of(row: Row) -> Team:
 def member_of(row: Row) -> Member:
     user, team, is_leader, is_mapped = row
     return Member(restored(user), restored(team), Membership(restored(team), bool(is_leader), bool(is_mapped)))
+
+
+def invitation_of(row: Row) -> Invitation:
+    *texts, invited_at = row
+    user, team, by = map(restored, texts)
+    return Invitation(user, team, by, moment(invited_at))
 
 
 def request_of(row: Row) -> AccountRequest:

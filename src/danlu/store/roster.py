@@ -4,10 +4,10 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 
-from danlu.domain.account import AccountRequest, AuditEntry, Boost, Membership, Person, Team
+from danlu.domain.account import AccountRequest, AuditEntry, Boost, Invitation, Membership, Person, Team
 from danlu.domain.quota import Quota
 from danlu.errors import StoreDown
-from danlu.store.people import Limit, Member, NoBoost, People, PeopleChange, PeopleStore
+from danlu.store.people import Limit, Member, NoBoost, NoInvitation, People, PeopleChange, PeopleStore
 
 
 class Roster:
@@ -27,11 +27,12 @@ class Roster:
         self._teams: dict[str, Team] = {}
         self._by_user: dict[str, dict[str, Membership]] = {}
         self._by_team: dict[str, dict[str, Membership]] = {}
+        self._invitations: dict[tuple[str, str], Invitation] = {}
         self._requests: dict[str, AccountRequest] = {}
         self._quotas: dict[str, Quota] = {}
         self._boosts: dict[str, Boost] = {}
-        everything = (people.persons, people.teams, people.members, people.requests, people.limits, people.boosts)
-        self._show([change for kind in everything for change in kind])
+        self._show([*people.persons, *people.teams, *people.members, *people.invitations])
+        self._show([*people.requests, *people.limits, *people.boosts])
 
     @property
     def persons(self) -> Mapping[str, Person]:
@@ -68,9 +69,19 @@ class Roster:
         held = self._by_team.get(team, {})
         return tuple(Member(user, team, held[user]) for user in sorted(held))
 
+    def invitation(self, user: str, team: str) -> Invitation | None:
+        return self._invitations.get((user, team))
+
+    def invitations(self, *, user: str = "", team: str = "") -> tuple[Invitation, ...]:
+        """Open ones of a person or of a team, sorted by both names."""
+        found = (one for one in self._invitations.values() if one.user == user or one.team == team)
+        open_ones = (one for one in found if not self.is_in(one.user, one.team))
+        return tuple(sorted(open_ones, key=lambda one: (one.team, one.user)))
+
     def boosted(self, now: datetime) -> frozenset[str]:
-        """Whose jobs go first now."""
-        return frozenset(one.user for one in self._boosts.values() if one.created_at <= now < one.until)
+        """Whose jobs go first now, as `is_boosted` reads it."""
+        active = (one for one in self._boosts.values() if one.created_at <= now < one.until)
+        return frozenset(f"{one.user}@{one.team}" if one.team else one.user for one in active)
 
     async def record(self, changes: Sequence[PeopleChange], audit: Sequence[AuditEntry] = ()) -> None:
         """All of it or none, durable and shown when it returns; also if who asked for it goes away meanwhile."""
@@ -120,6 +131,10 @@ class Roster:
             case Member(user, team, Membership() as membership):
                 self._by_user.setdefault(user, {})[team] = membership
                 self._by_team.setdefault(team, {})[user] = membership
+            case Invitation(user, team):
+                self._invitations[user, team] = change
+            case NoInvitation(user, team):
+                self._invitations.pop((user, team), None)
             case AccountRequest(id=request_id):
                 self._requests[request_id] = change
             case Limit(holder, None):

@@ -1,5 +1,6 @@
 """SQLite: one file, write-ahead log, one server."""
 
+import contextlib
 import fcntl
 import os
 import shutil
@@ -14,6 +15,8 @@ from sqlalchemy.pool import NullPool
 from danlu.errors import DanluError, Invalid, Refused, StoreDown
 from danlu.store.database import holder, read_next_seq, told_alike
 from danlu.store.rows import Row
+
+RESERVE_BYTES = 16 << 20  # thousands of stops and ends
 
 
 class SqliteDatabase:
@@ -74,7 +77,35 @@ class SqliteDatabase:
             os.close(lease)
 
     def writer(self) -> Connection:
-        return self._writers.connect()
+        connection = self._writers.connect()
+        self._keep_reserve()
+        return connection
+
+    def _keep_reserve(self) -> None:
+        """Blocks for the write-ahead log, beyond its end: a job that fills the disk cannot take them, and what is
+        written down first goes there. Best effort: not every file system can."""
+        import ctypes  # only here: the rest of the server does without
+
+        with contextlib.suppress(OSError):
+            size = min(RESERVE_BYTES, shutil.disk_usage(os.path.dirname(self._path)).free // 8)
+            # SQLite holds no lock on this file, so closing it here loses none.
+            fd = os.open(f"{self._path}-wal", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            try:
+                keep_size = 1  # FALLOC_FL_KEEP_SIZE
+                ctypes.CDLL(None).fallocate(fd, keep_size, ctypes.c_int64(0), ctypes.c_int64(size))
+            finally:
+                os.close(fd)
+
+    def check_room(self) -> None:
+        try:
+            disk = shutil.disk_usage(os.path.dirname(self._path))
+        except OSError:
+            return
+        if disk.free < min(RESERVE_BYTES, disk.total // 64):
+            raise self._no_room()
+
+    def _no_room(self) -> StoreDown:
+        return StoreDown(f"no room to write the database {self._path}{self._room()}", "free some space on its disk")
 
     def next_seq(self, connection: Connection) -> int:
         return read_next_seq(connection)
@@ -95,7 +126,7 @@ class SqliteDatabase:
                 f"see which one has it open: `fuser -v {self._path}`",
             )
         if primary == sqlite3.SQLITE_FULL:
-            return StoreDown(f"no room to write the database {self._path}{self._room()}", "free some space on its disk")
+            return self._no_room()
         if primary in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
             return StoreDown(
                 f"the database {self._path} is damaged or is no SQLite database ({cause})",

@@ -7,7 +7,7 @@ from typing import Any
 from sqlalchemy import BigInteger, Column, Index, Integer, MetaData, Table, Text, text
 
 # The newest migration. Alembic itself is only imported when a database is not there yet.
-SCHEMA = "0004"
+SCHEMA = "0005"
 
 metadata = MetaData()
 
@@ -150,6 +150,15 @@ members = Table(
     Column("team", _TEXT, primary_key=True),
     Column("is_leader", BigInteger, nullable=False),
     Column("is_mapped", BigInteger, nullable=False),
+)
+
+invitations = Table(
+    "invitations",
+    metadata,
+    Column("user", _TEXT, primary_key=True),
+    Column("team", _TEXT, primary_key=True),
+    Column("by", _TEXT, nullable=False),
+    Column("invited_at", BigInteger, nullable=False),
 )
 
 account_requests = Table(

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, time, timedelta
 
 from danlu.domain.ledger import Charge, faded, gpu_hours
-from danlu.domain.quota import Quota, team_key, user_key
+from danlu.domain.quota import Quota, keys_of
 
 _DAY = timedelta(days=1)
 _LONGEST_PERIOD = timedelta(days=31)
@@ -12,7 +12,7 @@ _HALF_LIVES = 10  # what is older counts for less than a thousandth
 
 
 class Tally:
-    """`charges` are those since `Tally.since`; more do no harm. All keys are `user:NAME` and `team:NAME`."""
+    """`charges` are those since `Tally.since`; more do no harm. All keys are those of `quota.keys_of`."""
 
     def __init__(self, half_life: timedelta, charges: Iterable[Charge], now: datetime) -> None:
         self._half_life = half_life
@@ -32,7 +32,7 @@ class Tally:
         """A run is over. Costs nearly nothing for the many short jobs without a card."""
         if not charge.gpus and not charge.shards:
             return
-        for key in (user_key(charge.user), *((team_key(charge.team),) if charge.team else ())):
+        for key in keys_of(charge.user, charge.team):
             self._fade_in(key, charge)
             self._spread(self._days.setdefault(key, {}), charge)
 

@@ -13,7 +13,7 @@ from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from danlu.errors import DanluError, Refused, StoreDown
-from danlu.store.changes import Change, Statements, Transaction
+from danlu.store.changes import Change, Insert, Statements, Transaction
 from danlu.store.database import Database, unfit
 from danlu.store.ledger import Draft, Ledger
 
@@ -84,6 +84,18 @@ class Writer:
             log.warning("%d writes were done, but nobody waits for them any more", len(answers))
 
     def _written(self, group: list[Asked]) -> list[Answer]:
+        """New jobs do not take the room that stops, ends and removals need."""
+        new = [asked for asked in group if isinstance(asked[0], Insert)]
+        refused: list[Answer] = []
+        if new:
+            try:
+                self._database.check_room()
+            except StoreDown as error:
+                refused = _all_failed(new, error)
+                group = [asked for asked in group if not isinstance(asked[0], Insert)]
+        return [*refused, *(self._written_all(group) if group else ())]
+
+    def _written_all(self, group: list[Asked]) -> list[Answer]:
         try:
             try:
                 return self._twice(self._together, group)
