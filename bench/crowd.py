@@ -15,11 +15,11 @@ from statistics import median, quantiles
 from bench.figures import Figure, spread
 from bench.place import PYTHON, ROOT, Home, clean_environ
 from bench.wire import Wire
-from danlu.domain.account import Membership, Person, Team
 from danlu.domain.job import Job, JobId, JobSpec
+from danlu.domain.people import Membership, Person, Team
 from danlu.domain.quota import Quota, team_key, user_key
 from danlu.domain.resources import Ask
-from danlu.store.people import Limit, Member, PeopleChange
+from danlu.store.people_protocol import Limit, Member, PeopleChange
 from danlu.store.sql import SqlStore
 
 PEOPLE, TEAMS, NODES, CARDS = 200, 20, 60, 8

@@ -17,7 +17,7 @@ from sqlalchemy import make_url
 
 from danlu.domain.job import Job, JobId, JobSpec, JobState, Reason
 from danlu.domain.resources import Ask, Seat
-from danlu.store import rows, tables
+from danlu.store import job_rows, tables
 from danlu.store.schema import bring_up
 from danlu.store.sqlite import SqliteDatabase
 
@@ -58,7 +58,9 @@ def _fill(raw: sqlite3.Connection, count: int) -> None:
     raw.execute("BEGIN")
     for name, _ in indexes:
         raw.execute(f"DROP INDEX {name}")
-    raw.executemany("INSERT INTO specs VALUES (?, ?)", [(n, rows.spec_text(spec)) for n, spec in enumerate(specs, 1)])
+    raw.executemany(
+        "INSERT INTO specs VALUES (?, ?)", [(n, job_rows.spec_text(spec)) for n, spec in enumerate(specs, 1)]
+    )
     names = ", ".join(f'"{column.name}"' for column in tables.jobs.c)  # not in the order that migrations left them in
     places = ", ".join("?" * len(tables.jobs.c))
     for block in _blocks(_jobs(specs, count, rng)):
@@ -113,7 +115,7 @@ def _jobs(specs: list[JobSpec], count: int, rng: random.Random) -> Iterator[tupl
             seats=(Seat("desk", 4, 16_384, (seq % 4,)),),
             handle=f"35fffa35-3dda-475e-8f9e-2014644e3182/{job_id}.1",
         )
-        yield rows.job_row(job, seq, spec_id + 1, None), job.spec
+        yield job_rows.job_row(job, seq, spec_id + 1, None), job.spec
 
 
 def _blocks(found: Iterator[tuple[tuple[Any, ...], JobSpec]]) -> Iterator[list[tuple[tuple[Any, ...], JobSpec]]]:

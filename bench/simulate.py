@@ -7,10 +7,10 @@ from datetime import timedelta
 from bench.figures import Figure
 from danlu.domain.quota import Quota, team_key
 from danlu.domain.resources import Gpu, Node
-from danlu.scheduler.replay import Policy, Replay
-from danlu.simulate.figures import report_of
-from danlu.simulate.invent import TEAMS, Place, invent
-from danlu.simulate.trace import BEGIN, parse_trace, render_trace
+from danlu.tools.simulate.generate import TEAMS, Place, invent
+from danlu.tools.simulate.metrics import report_of
+from danlu.tools.simulate.replay import Policy, Replay
+from danlu.tools.simulate.trace import BEGIN, parse_trace, render_trace
 
 JOBS = 100_000
 QUICK_JOBS = 2_000

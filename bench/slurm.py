@@ -17,16 +17,16 @@ from bench.figures import Figure, spread
 from bench.place import Home, clean_environ
 from bench.timing import round_robin, whole_run
 from bench.wire import Wire
-from danlu.actions.inventory import Inventory
-from danlu.actions.planning import Outlook, Standing
-from danlu.engines.slurm import SlurmEngine
-from danlu.loops.launching import Launcher
+from danlu.engines.slurm.engine import SlurmEngine
+from danlu.loops.dispatch import Teller
+from danlu.loops.launch import Launcher
 from danlu.loops.schedule import Schedule
-from danlu.loops.telling import Teller
-from danlu.store.book import Book
-from danlu.store.roster import Roster
+from danlu.state.inventory import Inventory
+from danlu.state.jobs import Book
+from danlu.state.people import Roster
+from danlu.state.snapshots import Outlook, Standing
+from danlu.state.usage import Tally
 from danlu.store.sql import SqlStore
-from danlu.store.tally import Tally
 from tests.slurm.cluster import SlurmCluster
 from tests.slurm.layout import Layout
 from tests.slurm.releases import slurm_release

@@ -16,39 +16,40 @@ from functools import partial
 
 import uvloop
 
-from danlu import __version__, boot, places
-from danlu.actions.accounts import has_admin
-from danlu.actions.inventory import Inventory
-from danlu.actions.jobs import Rules
-from danlu.actions.office import Office, PeopleRules
-from danlu.actions.planning import Outlook, Standing
-from danlu.actions.refs import engine_ids
-from danlu.actions.runas import RunAs
-from danlu.actions.signon import SignonRules
-from danlu.actions.signon_flow import Signon
-from danlu.api.desk import Desk
-from danlu.api.peers import make_server
-from danlu.api.server import make_app
-from danlu.cluster import nodes_of, queues_of, queues_with, written_queues
-from danlu.config import Settings
+from danlu import __version__, paths
+from danlu.actions.jobs.references import engine_ids
+from danlu.actions.jobs.run_as import RunAs
+from danlu.actions.jobs.submit import Rules
+from danlu.actions.people.context import Office, PeopleRules
+from danlu.actions.people.login import has_admin
+from danlu.actions.people.sign_on import SignonRules
+from danlu.actions.people.sign_on_flow import Signon
+from danlu.api.app import make_app
+from danlu.api.auth import Desk
+from danlu.api.server import make_server
+from danlu.config.cluster import nodes_of, queues_of, queues_with, written_queues
+from danlu.config.settings import Settings
 from danlu.domain.quota import parse_quota
 from danlu.domain.resources import Node
 from danlu.engines.base import Engine
-from danlu.engines.far_folder import FarFolder
-from danlu.engines.local import LocalEngine
-from danlu.engines.logfiles import LogFiles
+from danlu.engines.local.engine import LocalEngine
+from danlu.engines.log_files import LogFiles
 from danlu.errors import DanluError, Refused, Unreachable
 from danlu.loops.dependencies import release_overdue
-from danlu.loops.launching import Launcher
-from danlu.loops.others import Reckoning, in_books
+from danlu.loops.dispatch import Teller
+from danlu.loops.external_usage import Reckoning, in_books
+from danlu.loops.launch import Launcher
 from danlu.loops.schedule import Schedule
-from danlu.loops.telling import Teller
 from danlu.monitor.machine import read_node
-from danlu.provision.folders import trash_of
-from danlu.store.book import Book
-from danlu.store.roster import Roster
+from danlu.provision.paths import trash_of
+from danlu.startup import process
+from danlu.state.inventory import Inventory
+from danlu.state.jobs import Book
+from danlu.state.people import Roster
+from danlu.state.snapshots import Outlook, Standing
+from danlu.state.usage import Tally
 from danlu.store.sql import SqlStore
-from danlu.store.tally import Tally
+from danlu.unix.patient_folder import FarFolder
 
 log = logging.getLogger("danlu")
 
@@ -64,13 +65,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--fake", action="store_true")
     parser.add_argument("--ready-fd", type=int)
     options = parser.parse_args(argv)
-    ready = boot.Ready(options.ready_fd)
+    ready = process.Ready(options.ready_fd)
     os.umask(0o077)
     try:
-        prepare = boot.prepare_shared if options.mode == "serve" else boot.prepare_personal
+        prepare = process.prepare_shared if options.mode == "serve" else process.prepare_personal
         settings, place = prepare(options)
-        boot.log_to(place.state_dir if ready.is_awaited else None)
-        lock = boot.take_lock(place, ready)
+        process.log_to(place.state_dir if ready.is_awaited else None)
+        lock = process.take_lock(place, ready)
         if lock is None:
             return 0
         sys.setswitchinterval(SWITCH_INTERVAL_S)
@@ -88,17 +89,17 @@ def main(argv: Sequence[str] | None = None) -> int:
         return failure.exit_code
 
 
-async def serve(settings: Settings, place: boot.Place, store: SqlStore, ready: boot.Ready) -> None:
+async def serve(settings: Settings, place: process.Place, store: SqlStore, ready: process.Ready) -> None:
     """Serve until a signal or a person says stop."""
     stopping = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stopping.set)
     async with rooms(settings, place, store, stopping) as desk:
         app = make_app(desk)
-        servers = [(make_server(app), boot.unix_sockets(place))]
+        servers = [(make_server(app), process.unix_sockets(place))]
         if place.listen:
             remote = make_server(app, tls_cert=settings.server.tls_cert, tls_key=settings.server.tls_key)
-            servers.append((remote, [boot.tcp_socket(place.listen)]))
+            servers.append((remote, [process.tcp_socket(place.listen)]))
         tasks = [asyncio.create_task(server.serve(sockets=sockets)) for server, sockets in servers]
         while not all(server.started for server, _ in servers):
             await asyncio.wait(tasks, timeout=0.001, return_when=asyncio.FIRST_COMPLETED)
@@ -108,7 +109,7 @@ async def serve(settings: Settings, place: boot.Place, store: SqlStore, ready: b
         gc.freeze()
         gc.set_threshold(20_000, 20, 50)
         log.info("danlu %s serves %s", __version__, ", ".join(desk.addresses))
-        ready.reached(", ".join(desk.addresses), boot.told_of(place, settings) + _first_admin(place, desk))
+        ready.reached(", ".join(desk.addresses), process.told_of(place, settings) + _first_admin(place, desk))
         await stopping.wait()
         log.info("stopping; jobs go on")
         for server, _ in servers:
@@ -120,7 +121,9 @@ async def serve(settings: Settings, place: boot.Place, store: SqlStore, ready: b
 
 
 @contextlib.asynccontextmanager
-async def rooms(settings: Settings, place: boot.Place, store: SqlStore, stopping: asyncio.Event) -> AsyncIterator[Desk]:
+async def rooms(
+    settings: Settings, place: process.Place, store: SqlStore, stopping: asyncio.Event
+) -> AsyncIterator[Desk]:
     """Store, engine and loop, brought up in this order and taken down in the other."""
     engine, inventory = _engine(settings, place)
     async with contextlib.AsyncExitStack() as stack:
@@ -132,7 +135,9 @@ async def rooms(settings: Settings, place: boot.Place, store: SqlStore, stopping
         stack.push_async_callback(engine.close)
         files = LogFiles(FarFolder(place.files_dir) if engine.has_scheduler else None)
         stack.callback(files.close)
-        run_as = RunAs(boot.server_user(), settings.runs_as_submitter, is_shut=settings.runs_for_itself, roster=roster)
+        run_as = RunAs(
+            process.server_user(), settings.runs_as_submitter, is_shut=settings.runs_for_itself, roster=roster
+        )
         launcher = Launcher(
             book,
             place.files_dir,
@@ -156,7 +161,7 @@ async def rooms(settings: Settings, place: boot.Place, store: SqlStore, stopping
         schedule = Schedule(book, teller, Outlook(standing), partial(queues_with, settings.queues), others)
         await release_overdue(book, datetime.now(UTC))
         trash_of(place.files_dir).open()
-        stack.enter_context(boot.remembered(place))
+        stack.enter_context(process.remembered(place))
         loop = asyncio.create_task(schedule.run())
         stack.push_async_callback(_ended, loop)
         yield Desk(
@@ -191,11 +196,11 @@ async def _use(store: SqlStore, half_life: timedelta, now: datetime) -> tuple[Ta
     return Tally(half_life, charges, now), in_books(charges, now)
 
 
-def _engine(settings: Settings, place: boot.Place) -> tuple[Engine, Inventory]:
+def _engine(settings: Settings, place: process.Place) -> tuple[Engine, Inventory]:
     """What runs the jobs, and what there is to run them on as far as it is known already."""
     if settings.engine.kind == "slurm":
         # Only here: a person's own machine does not pay for it.
-        from danlu.engines.slurm import SlurmEngine
+        from danlu.engines.slurm.engine import SlurmEngine
 
         engine = SlurmEngine(
             f"{place.files_dir}/slurm",
@@ -205,11 +210,11 @@ def _engine(settings: Settings, place: boot.Place) -> tuple[Engine, Inventory]:
         queues = written_queues(settings.queues)
         return engine, Inventory((), queues, shards_per_gpu=settings.engine.shards_per_gpu, is_known=False)
     nodes = _nodes(settings, place)
-    local = LocalEngine(place.state_dir, places.keeper_socket(place.state_dir), lambda: nodes)
+    local = LocalEngine(place.state_dir, paths.keeper_socket(place.state_dir), lambda: nodes)
     return local, Inventory(nodes, queues_of(settings.queues, nodes), shards_per_gpu=settings.engine.shards_per_gpu)
 
 
-def _nodes(settings: Settings, place: boot.Place) -> tuple[Node, ...]:
+def _nodes(settings: Settings, place: process.Place) -> tuple[Node, ...]:
     """This machine; or, where it only plays a cluster, the nodes of that one."""
     engine = settings.engine
     if place.pretends:
@@ -248,17 +253,17 @@ async def _signon(settings: Settings, office: Office, stack: contextlib.AsyncExi
         from danlu.identity.oidc import Provider, Registration
     except ImportError as error:
         raise Refused(f"sign-on needs {error.name}, which is not installed", "pip install 'danlu[oidc]'") from error
-    secret = boot.read_secret("oidc.client_secret_file", oidc.client_secret_file)
+    secret = process.read_secret("oidc.client_secret_file", oidc.client_secret_file)
     provider = await stack.enter_async_context(Provider(Registration(oidc.issuer, oidc.client_id, secret, oidc.scopes)))
     rules = SignonRules(oidc.issuer, oidc.name_claim, oidc.groups_claim, oidc.opens_accounts, oidc.teams)
     return Signon(office, provider, rules, redirect_url=oidc.redirect_url)
 
 
-def _first_admin(place: boot.Place, desk: Desk) -> str:
+def _first_admin(place: process.Place, desk: Desk) -> str:
     """How a shared installation gets its first administrator; nothing once there is one."""
     if place.home or has_admin(desk.office):
         return ""
-    server = boot.reachable(place, desk.addresses[-1])
+    server = process.reachable(place, desk.addresses[-1])
     # Not in the command: every user of a machine sees the words of every command that runs.
     return (
         "There is no administrator's account yet. This makes one, once, as long as this server runs:\n"

@@ -11,28 +11,28 @@ from typing import Any
 
 import httpx
 
-from danlu.actions.inventory import Inventory
-from danlu.actions.jobs import Rules
-from danlu.actions.office import Office, PeopleRules
-from danlu.actions.planning import Outlook, Standing
-from danlu.actions.refs import engine_ids
-from danlu.api.desk import Desk
-from danlu.api.server import make_app
+from danlu.actions.jobs.references import engine_ids
+from danlu.actions.jobs.submit import Rules
+from danlu.actions.people.context import Office, PeopleRules
+from danlu.api.app import make_app
+from danlu.api.auth import Desk
 from danlu.domain.queue import Queue
 from danlu.domain.resources import Node
-from danlu.engines.fake import FakeEngine
-from danlu.engines.far_folder import FarFolder
-from danlu.engines.logfiles import LogFiles
-from danlu.loops.launching import Launcher
-from danlu.loops.others import in_books
+from danlu.engines.log_files import LogFiles
+from danlu.loops.dispatch import Teller
+from danlu.loops.external_usage import in_books
+from danlu.loops.launch import Launcher
 from danlu.loops.schedule import Schedule
-from danlu.loops.telling import Teller
-from danlu.provision.folders import log_path_of
-from danlu.store.book import Book
-from danlu.store.roster import Roster
+from danlu.provision.paths import log_path_of
+from danlu.state.inventory import Inventory
+from danlu.state.jobs import Book
+from danlu.state.people import Roster
+from danlu.state.snapshots import Outlook, Standing
+from danlu.state.usage import Tally
 from danlu.store.sql import SqlStore
-from danlu.store.tally import Tally
+from danlu.unix.patient_folder import FarFolder
 from tests.builders import node
+from tests.fakes.engine import FakeEngine
 
 BASE = "/api/v1"
 

@@ -4,9 +4,9 @@ from datetime import UTC, datetime, timedelta
 
 import httpx
 
-from danlu.actions import tokens
-from danlu.domain.account import Actor, Membership, Person, Role, Team
-from danlu.store.people import Member
+from danlu.actions.people import tokens
+from danlu.domain.people import Actor, Membership, Person, Role, Team
+from danlu.store.people_protocol import Member
 from tests.app.rig import Rig
 
 ADMIN = Actor("chief", Role.ADMIN)

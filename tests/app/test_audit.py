@@ -7,7 +7,7 @@ from typing import Any
 
 import httpx
 
-from danlu.actions.office import PeopleRules
+from danlu.actions.people.context import PeopleRules
 from tests.app.rig import Rig, on_rig
 from tests.app.test_people import NOBODY, audit_of, come, open_account, team_with
 from tests.app.test_rights import first_word

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from danlu.engines.fake import FakeCluster
 from tests.app.rig import Rig, on_rig
 from tests.app.shares import come, day, move_in
 from tests.builders import node
+from tests.fakes.engine import FakeCluster
 
 
 @pytest.mark.parametrize(

@@ -7,10 +7,10 @@ import pytest
 
 from danlu.domain.resources import Seat
 from danlu.engines.base import Launch
-from danlu.engines.fake import FakeCluster
 from tests.app.rig import Rig, on_rig
 from tests.app.shares import come, move_in
 from tests.builders import node
+from tests.fakes.engine import FakeCluster
 
 BODY = {"command": ["true"], "workdir": "/"}
 

@@ -9,17 +9,17 @@ from typing import Any
 import httpx
 import pytest
 
-from danlu.actions import planning
+from danlu.domain.charge import Charge
 from danlu.domain.job import Reason
-from danlu.domain.ledger import Charge
 from danlu.domain.quota import Quota
 from danlu.domain.resources import Seat
 from danlu.engines.base import NodeNow
-from danlu.engines.fake import FakeCluster, Play
-from danlu.store.people import Limit
+from danlu.state import snapshots
+from danlu.store.people_protocol import Limit
 from tests.app.rig import Rig, on_rig
 from tests.app.shares import come, move_in
 from tests.builders import node
+from tests.fakes.engine import FakeCluster, Play
 
 
 async def submit(client: httpx.AsyncClient, **options: Any) -> str:
@@ -90,7 +90,7 @@ def test_cards_that_are_nobodys_for_a_moment_cost_no_borrower_more(
         await rig.until(lambda: left not in {job.handle for job in rig.desk.book.live.holding()})
         await rig.state(li, await submit(li), "RUNNING")  # it was thought of again
         assert {stop[0] for stop in engine.stops} == {left}
-        monkeypatch.setattr(planning, "MOMENT", timedelta(0))  # somebody has them, it turns out
+        monkeypatch.setattr(snapshots, "MOMENT", timedelta(0))  # somebody has them, it turns out
         await submit(li)
         await rig.until(lambda: len({stop[0] for stop in engine.stops}) == 2)
 

@@ -40,7 +40,7 @@ def test_the_server_can_be_stopped_though_that_cannot_be_written_down(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def scenario(rig: Rig) -> None:
-        monkeypatch.setattr("danlu.api.server_routes.note_server_stop", no_room)
+        monkeypatch.setattr("danlu.api.routes.server.note_server_stop", no_room)
         assert (await rig.client(0).post("/server/stop")).status_code == 200
         assert rig.stops == [True]
 

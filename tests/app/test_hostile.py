@@ -14,17 +14,18 @@ from urllib.parse import quote
 import httpx
 import pytest
 
-from danlu.actions import accounts, requests
-from danlu.actions.entering import Terminal
-from danlu.actions.office import PeopleRules
-from danlu.actions.pace import Gate, Pace
-from danlu.actions.signon_tickets import Codes, challenge_of
-from danlu.actions.users import check_new_name
-from danlu.api.exec import _read_ask
-from danlu.api.peers import Lines
-from danlu.api.server import make_app
-from danlu.domain.account import _NAME as NAME
-from danlu.domain.account import Actor, Role
+from danlu.actions.jobs.enter import Terminal
+from danlu.actions.people import login as login_actions
+from danlu.actions.people import requests
+from danlu.actions.people.context import PeopleRules
+from danlu.actions.people.rate_limit import Gate, Pace
+from danlu.actions.people.sign_on_tickets import Codes, challenge_of
+from danlu.actions.people.users import check_new_name
+from danlu.api.app import make_app
+from danlu.api.routes.exec import _read_ask
+from danlu.api.server import Lines
+from danlu.domain.people import _NAME as NAME
+from danlu.domain.people import Actor, Role
 from danlu.engines.base import Ending
 from danlu.errors import Invalid, Refused, TooMany, Unauthorized
 from tests.app.rig import BASE, Rig, on_rig
@@ -124,7 +125,9 @@ def test_a_password_that_was_reset_meanwhile_is_not_changed_with_the_one_before(
         li, office = Actor("li"), rig.desk.office
         async with office.changing:  # somebody is changing something, so both wait
             mine = asyncio.create_task(
-                accounts.change_password(office, li, user="li", old=PASSWORD, new="thief-password", token=None, now=NOW)
+                login_actions.change_password(
+                    office, li, user="li", old=PASSWORD, new="thief-password", token=None, now=NOW
+                )
             )
             # Its old password is looked at, then it waits for the lock.
             await rig.until(lambda: bool(office.changing._waiters))
@@ -236,7 +239,7 @@ def test_nobody_can_keep_somebody_else_out_by_wrong_logins(tmp_path: Path) -> No
         await open_account(rig, "li")
 
         async def knock(password: str, origin: str, now: Any) -> None:
-            await accounts.login(rig.desk.office, user="li", password=password, origin=origin, now=now)
+            await login_actions.login(rig.desk.office, user="li", password=password, origin=origin, now=now)
 
         now = NOW
         for _ in range(60):  # an attacker who comes back the moment it is allowed
@@ -259,7 +262,7 @@ def test_nobody_can_use_up_the_tries_of_the_first_administrator(tmp_path: Path) 
 
         async def redeem(code: str, origin: str) -> None:
             office = rig.desk.office
-            await accounts.first_admin(office, code=code, user="chief", password=PASSWORD, origin=origin, now=NOW)
+            await login_actions.first_admin(office, code=code, user="chief", password=PASSWORD, origin=origin, now=NOW)
 
         for number in range(100):
             with pytest.raises((Unauthorized, TooMany)):

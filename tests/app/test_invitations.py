@@ -4,10 +4,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from danlu.actions import tokens
-from danlu.actions.office import PeopleRules
-from danlu.domain.account import Membership, Person, Role, Team
-from danlu.store.people import Member
+from danlu.actions.people import tokens
+from danlu.actions.people.context import PeopleRules
+from danlu.domain.people import Membership, Person, Role, Team
+from danlu.store.people_protocol import Member
 from tests.app.rig import Rig, on_rig
 
 NOW = datetime.now(UTC)

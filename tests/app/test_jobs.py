@@ -14,13 +14,14 @@ from typing import Any
 import httpx
 import pytest
 
-from danlu.actions import logs
-from danlu.engines import far_folder, logfiles
+from danlu.actions.jobs import logs
+from danlu.engines import log_files
 from danlu.engines.base import Ending, Launch
-from danlu.engines.fake import FakeEngine, Play
-from danlu.store.base import Outcome
+from danlu.store.protocol import Outcome
+from danlu.unix import patient_folder
 from tests.app.rig import Rig, on_rig
 from tests.builders import node
+from tests.fakes.engine import FakeEngine, Play
 
 ROOT = 0
 
@@ -472,15 +473,15 @@ def test_a_follower_sees_states_every_byte_and_the_exit_code(tmp_path: Path, is_
 
 
 def test_a_follower_waits_for_a_folder_that_hangs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    goes_on, read = threading.Event(), logfiles._read_now
+    goes_on, read = threading.Event(), log_files._read_now
     goes_on.set()
 
     def hang(path: str, offset: int) -> bytes:
         goes_on.wait()
         return read(path, offset)
 
-    monkeypatch.setattr(logfiles, "_read_now", hang)
-    monkeypatch.setattr(far_folder, "PATIENCE_S", 0.05)
+    monkeypatch.setattr(log_files, "_read_now", hang)
+    monkeypatch.setattr(patient_folder, "PATIENCE_S", 0.05)
     monkeypatch.setattr(logs, "HEARTBEAT_S", 0.05)
 
     async def scenario(rig: Rig) -> None:

@@ -6,18 +6,18 @@ from typing import Any
 
 import pytest
 
-from danlu.actions.inventory import Inventory
-from danlu.actions.jobs import Rules, accept
-from danlu.actions.wishes import Wish
-from danlu.domain.account import Actor
+from danlu.actions.jobs.submit import Rules, accept
+from danlu.domain.people import Actor
 from danlu.domain.queue import Queue
+from danlu.domain.request import Wish
 from danlu.domain.resources import MEETING_PORTS, Seat
 from danlu.engines.base import Launch
-from danlu.engines.fake import FakeCluster
 from danlu.errors import Forbidden, Invalid, Refused, TooBig
+from danlu.state.inventory import Inventory
 from tests.app.rig import Rig, on_rig
 from tests.app.shares import come, move_in
 from tests.builders import node
+from tests.fakes.engine import FakeCluster
 
 BODY = {"command": ["true"], "workdir": "/"}
 

@@ -11,7 +11,7 @@ import httpx
 import pytest
 from joserfc.jwk import ECKey, RSAKey
 
-from danlu.actions.signon_tickets import challenge_of
+from danlu.actions.people.sign_on_tickets import challenge_of
 from danlu.errors import DanluError, Invalid, Unauthorized, Unreachable
 from danlu.identity.oidc import METADATA_FOR, TROUBLE_FOR, Provider, Registration
 from tests.app.fake_provider import CLIENT, SECRET, FakeProvider, fake_provider

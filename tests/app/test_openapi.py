@@ -6,7 +6,7 @@ from typing import Any
 from fastapi.routing import APIRoute
 from pydantic import TypeAdapter
 
-from danlu.api.server import ROUTERS
+from danlu.api.app import ROUTERS
 from danlu.domain.job import Reason
 from danlu.domain.resources import Ask, Seat
 from danlu.engines.base import Handle, OtherRun, RunState

@@ -11,12 +11,13 @@ from typing import Any
 import httpx
 import pytest
 
-from danlu.actions import accounts, passwords, requests, tokens
-from danlu.actions.office import PeopleRules
-from danlu.domain.account import Membership, Person, Role, Team
+from danlu.actions.people import login as login_actions
+from danlu.actions.people import passwords, requests, tokens
+from danlu.actions.people.context import PeopleRules
+from danlu.domain.people import Membership, Person, Role, Team
 from danlu.domain.quota import Quota
 from danlu.errors import TooMany, Unauthorized
-from danlu.store.people import Member
+from danlu.store.people_protocol import Member
 from tests.app.rig import Rig, on_rig
 
 NOW = datetime.now(UTC)
@@ -112,7 +113,7 @@ def test_many_wrong_logins_have_to_wait_and_the_right_one_too(tmp_path: Path) ->
         await open_account(rig, "li")
 
         async def knock(password: str, now: datetime) -> None:
-            await accounts.login(rig.desk.office, user="li", password=password, origin="203.0.113.9", now=now)
+            await login_actions.login(rig.desk.office, user="li", password=password, origin="203.0.113.9", now=now)
 
         for _ in range(5):
             with pytest.raises(Unauthorized):
@@ -660,7 +661,7 @@ def test_a_login_goes_with_the_person_as_they_are(tmp_path: Path) -> None:
     async def scenario(rig: Rig) -> None:
         await rig.desk.roster.record([Person("li", NOW)])
         person = rig.desk.roster.persons["li"]
-        _, secret = await accounts.issue_login(rig.desk.office.store, person, origin="browser", now=NOW, days=1)
+        _, secret = await login_actions.issue_login(rig.desk.office.store, person, origin="browser", now=NOW, days=1)
         client = rig.client(token=secret)
         assert (await client.get("/me")).json()["role"] == "member"
         await rig.desk.roster.record([replace(person, role=Role.ADMIN)])

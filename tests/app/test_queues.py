@@ -9,12 +9,12 @@ from typing import Any
 import httpx
 import pytest
 
-from danlu.actions.queues import check_sitting, closed_to
-from danlu.cluster import QueueSettings, queues_with
-from danlu.domain.account import Actor, Membership, Person, Team
+from danlu.actions.cluster.queue_rules import check_sitting, closed_to
+from danlu.config.cluster import QueueSettings, queues_with
+from danlu.domain.people import Actor, Membership, Person, Team
 from danlu.domain.queue import Queue
 from danlu.errors import Refused
-from danlu.store.people import Member, PeopleChange
+from danlu.store.people_protocol import Member, PeopleChange
 from tests.app.rig import Rig, on_rig
 from tests.builders import node, spec
 

@@ -10,10 +10,10 @@ import pytest
 from fastapi.routing import APIRoute
 from starlette.routing import WebSocketRoute
 
-from danlu.actions import passwords, tokens
-from danlu.actions.office import PeopleRules
-from danlu.api.server import ROUTERS, make_app
-from danlu.domain.account import (
+from danlu.actions.people import passwords, tokens
+from danlu.actions.people.context import PeopleRules
+from danlu.api.app import ROUTERS, make_app
+from danlu.domain.people import (
     ANYBODY,
     LEADER,
     OWNER,
@@ -32,7 +32,7 @@ from danlu.domain.account import (
 )
 from danlu.domain.resources import Ask
 from danlu.engines.base import Handle, OtherRun, RunState
-from danlu.store.people import Member
+from danlu.store.people_protocol import Member
 from tests.app.rig import BASE, Rig, on_rig
 
 ADMIN = Actor("root", Role.ADMIN)

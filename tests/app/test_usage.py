@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from danlu.domain.ledger import Charge
+from danlu.domain.charge import Charge
 from tests.app.rig import Rig, on_rig
 from tests.app.shares import come, day, move_in
 

@@ -8,7 +8,7 @@ import tempfile
 import time
 from typing import Any
 
-from danlu.engines.wire import PROTOCOL, boot_id, parse_line, render_handle, render_line
+from danlu.engines.local.protocol import PROTOCOL, boot_id, parse_line, render_handle, render_line
 
 
 def connect(path: str) -> socket.socket:
@@ -57,7 +57,15 @@ def main() -> None:
     runs, slots, cgroups = [*sys.argv[1:], *["1000", "2", "auto"][len(sys.argv) - 1 :]]
     with tempfile.TemporaryDirectory() as folder:
         path = f"{folder}/keeper.sock"
-        command = [sys.executable, "-m", "danlu.engines.keeper", "--socket", path, "--journal", f"{folder}/journal"]
+        command = [
+            sys.executable,
+            "-m",
+            "danlu.engines.local.keeper.main",
+            "--socket",
+            path,
+            "--journal",
+            f"{folder}/journal",
+        ]
         began = time.perf_counter()
         keeper = subprocess.Popen([*command, "--cgroups", cgroups, "--linger", "0"])
         sock = connect(path)

@@ -16,8 +16,8 @@ import pytest
 from danlu.domain.job import RunId
 from danlu.domain.resources import Node, Seat
 from danlu.engines.base import Ending, Engine, Handle, Launch, Observation, RunState
-from danlu.engines.fake import FakeEngine, Play
-from danlu.engines.local import LocalEngine
+from danlu.engines.local.engine import LocalEngine
+from tests.fakes.engine import FakeEngine, Play
 from tests.warden import short_folder
 
 NODE = Node("here", cpus=2, memory_mib=1024)

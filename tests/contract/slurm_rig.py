@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from danlu.domain.resources import Ask, Gpu, Node
 from danlu.engines.base import Handle, Launch, Observation, RunState
-from danlu.engines.slurm import SlurmEngine
+from danlu.engines.slurm.engine import SlurmEngine
 from danlu.errors import EngineDown
 from tests.contract.engine_rigs import LIMIT_SECONDS, BaseRig
 from tests.slurm.cluster import SlurmCluster, shared_cluster

@@ -4,7 +4,7 @@ import asyncio
 import os
 import sys
 
-from danlu.domain.account import AuditEntry
+from danlu.domain.people import AuditEntry
 from danlu.store.sql import SqlStore
 from tests.builders import NOW, job
 from tests.contract.store_tools import array, started

@@ -8,8 +8,8 @@ import pytest
 from danlu.domain.job import Dependency, Job, JobState
 from danlu.errors import StoreDown
 from danlu.loops.dependencies import release_dependents, release_overdue
-from danlu.store.base import Outcome
-from danlu.store.book import Book
+from danlu.state.jobs import Book
+from danlu.store.protocol import Outcome
 from danlu.store.sql import SqlStore
 from tests.builders import NOW, job
 from tests.contract.store_tools import KINDS, Run, array, ended, fresh_url, opened

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from danlu.domain.job import RunId
-from danlu.domain.written import Notice
+from danlu.domain.parsing import Notice
 from danlu.engines.base import Ending, RunState
 from danlu.errors import EngineDown
 from tests.contract.engine_rigs import HALTED, LIMIT_SECONDS, NEVER, SOON, with_rig

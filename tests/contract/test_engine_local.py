@@ -19,11 +19,11 @@ from typing import Any
 import pytest
 
 from danlu.domain.job import RunId
-from danlu.domain.written import Notice
+from danlu.domain.parsing import Notice
 from danlu.engines.base import Ending, RunState
-from danlu.engines.spawn import CannotStart
-from danlu.engines.spawn_as import spawn_as
-from danlu.engines.wire import PROTOCOL, parse_line, render_line
+from danlu.engines.local.keeper.spawn import CannotStart
+from danlu.engines.local.keeper.spawn_as import spawn_as
+from danlu.engines.local.protocol import PROTOCOL, parse_line, render_line
 from danlu.errors import EngineDown, Refused
 from tests.contract.engine_rigs import NEVER, SOON, LocalRig, living, with_rig
 
@@ -449,7 +449,7 @@ SERVER = """
 import asyncio, sys
 from danlu.engines.base import Launch
 from danlu.domain.resources import Seat
-from danlu.engines.local import LocalEngine
+from danlu.engines.local.engine import LocalEngine
 
 async def main(folder):
     engine = LocalEngine(folder + "/state", folder + "/run/keeper.sock", lambda: [])

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
+from danlu.domain.parsing import Notice
 from danlu.domain.resources import Ask
-from danlu.domain.written import Notice
 from danlu.engines.base import Ending, Observation, RunState
 from danlu.errors import EngineDown, Refused
 from tests.contract.engine_rigs import LIMIT_SECONDS, NEVER, with_rig

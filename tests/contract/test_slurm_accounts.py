@@ -10,7 +10,7 @@ import pytest
 
 from danlu.domain.resources import Ask
 from danlu.engines.base import Ending, Handle, Observation, RunState
-from danlu.engines.slurm import SlurmEngine
+from danlu.engines.slurm.engine import SlurmEngine
 from tests.contract.engine_rigs import LIMIT_SECONDS
 from tests.contract.slurm_rig import SlurmRig, with_own_rig
 from tests.slurm.cage import wait_until

@@ -7,8 +7,8 @@ from datetime import timedelta
 from functools import cache
 from typing import Any
 
+from danlu.domain.parsing import Notice
 from danlu.domain.resources import MEETING_PORTS, Ask
-from danlu.domain.written import Notice
 from danlu.engines.base import Ending, RunState
 from tests.contract.engine_rigs import HALTED, LIMIT_SECONDS, NEVER, RIGS, living, with_rig
 from tests.contract.slurm_rig import SlurmRig

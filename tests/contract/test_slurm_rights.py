@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from danlu.engines.base import Ending, RunState
-from danlu.engines.slurm import SlurmEngine
+from danlu.engines.slurm.engine import SlurmEngine
 from tests.contract.engine_rigs import LIMIT_SECONDS, NEVER, with_rig
 from tests.contract.slurm_rig import SlurmRig, with_own_rig
 from tests.slurm.cluster import shared_cluster, slurm_cluster

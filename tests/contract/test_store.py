@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 from sqlalchemy import event
 
-from danlu.domain.account import AuditEntry, Role
 from danlu.domain.job import Dependency, Job, JobId, JobState, Reason
+from danlu.domain.parsing import Notice
+from danlu.domain.people import AuditEntry, Role
 from danlu.domain.resources import Seat
-from danlu.domain.written import Notice
 from danlu.errors import Conflict, Invalid, Refused, StoreDown
-from danlu.store.base import JobFilter, Outcome, PastRun, Token
+from danlu.store.protocol import JobFilter, Outcome, PastRun, Token
 from danlu.store.sql import SqlStore
 from tests.builders import NOW, job
 from tests.contract.store_tools import KINDS, Run, array, ended, fresh_url, opened, started, writers

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from sqlalchemy import Connection, create_engine, event
 
-from danlu.domain.account import AuditEntry
 from danlu.domain.job import JobId
+from danlu.domain.people import AuditEntry
 from danlu.errors import Conflict, DanluError
 from danlu.store.sql import SqlStore
 from tests.builders import NOW, job

@@ -8,8 +8,8 @@ from random import Random
 import pytest
 
 from danlu.domain.job import ACTIVE, ENDED, Job, JobState
-from danlu.store.base import JobFilter, Page
 from danlu.store.pages import Shape, page_text
+from danlu.store.protocol import JobFilter, Page
 from danlu.store.sql import SqlStore
 from tests.builders import job
 from tests.contract.store_tools import KINDS, Run, array, ended, fresh_url, opened, started

@@ -11,7 +11,9 @@ from typing import Any
 import pytest
 from sqlalchemy import Connection, event
 
-from danlu.domain.account import (
+from danlu.domain.charge import Charge
+from danlu.domain.job import JobState
+from danlu.domain.people import (
     AccountRequest,
     AuditEntry,
     Boost,
@@ -22,12 +24,10 @@ from danlu.domain.account import (
     Role,
     Team,
 )
-from danlu.domain.job import JobState
-from danlu.domain.ledger import Charge
 from danlu.domain.quota import Period, Quota
 from danlu.errors import Invalid
 from danlu.store import people_queries
-from danlu.store.people import Limit, Member, NoBoost, NoInvitation, People, PeopleChange, Use, UseFilter
+from danlu.store.people_protocol import Limit, Member, NoBoost, NoInvitation, People, PeopleChange, Use, UseFilter
 from danlu.store.sql import SqlStore
 from tests.builders import NOW, job
 from tests.contract.store_tools import KINDS, Run, ended, fresh_url, opened, started, writers

@@ -6,9 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from danlu.domain.job import Dependency, Job, JobId, JobSpec, JobState, Reason
+from danlu.domain.parsing import Notice
 from danlu.domain.resources import Ask, Seat
-from danlu.domain.written import Notice
-from danlu.store import rows
+from danlu.store import job_rows
 
 anything = st.text(st.characters(exclude_categories=()), max_size=20)
 # As `surrogateescape` makes it: JSON cannot tell a pair of surrogates from the character they would mean.
@@ -78,31 +78,31 @@ jobs = st.builds(
 
 @given(anything)
 def test_any_text_comes_back(text: str) -> None:
-    kept = rows.stored(text)
+    kept = job_rows.stored(text)
     kept.encode("utf-8")
     assert "\0" not in kept
-    assert rows.restored(kept) == text
+    assert job_rows.restored(kept) == text
 
 
 @given(anything, anything)
 def test_what_begins_alike_is_stored_alike(text: str, more: str) -> None:
-    assert rows.stored(text + more).startswith(rows.stored(text))
+    assert job_rows.stored(text + more).startswith(job_rows.stored(text))
 
 
 @given(anything, anything)
 def test_what_is_looked_up_differs_if_it_differs(one: str, other: str) -> None:
-    assert (rows.indexed(one * 40) == rows.indexed(other * 40)) == (one * 40 == other * 40)
-    assert len(rows.indexed(one * 4000)) <= 300
+    assert (job_rows.indexed(one * 40) == job_rows.indexed(other * 40)) == (one * 40 == other * 40)
+    assert len(job_rows.indexed(one * 4000)) <= 300
 
 
 @given(jobs)
 def test_any_job_comes_back(job: Job) -> None:
-    (found,) = rows.jobs_of([(*rows.job_row(job, job.seq, 7, None), rows.spec_text(job.spec))])
+    (found,) = job_rows.jobs_of([(*job_rows.job_row(job, job.seq, 7, None), job_rows.spec_text(job.spec))])
     assert found == job
 
 
 @given(st.dictionaries(texts, texts))
 def test_any_environment_comes_back(environ: dict[str, str]) -> None:
-    kept = rows.environ_text(environ)
+    kept = job_rows.environ_text(environ)
     assert kept.isascii()
-    assert rows.environ_of(kept) == environ
+    assert job_rows.environ_of(kept) == environ

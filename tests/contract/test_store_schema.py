@@ -21,8 +21,8 @@ from danlu.domain.job import JobState
 from danlu.domain.resources import Ask, Seat
 from danlu.errors import DanluError, Invalid, Refused, StoreDown
 from danlu.store import tables
-from danlu.store.base import JobFilter
-from danlu.store.people import People
+from danlu.store.people_protocol import People
+from danlu.store.protocol import JobFilter
 from danlu.store.sql import SqlStore
 from tests.builders import NOW, job
 from tests.contract.store_tools import KINDS, fresh_url, opened, started

@@ -18,7 +18,7 @@ from sqlalchemy import Connection, create_engine, event, text
 
 from danlu.domain.job import JobId, JobState
 from danlu.errors import Conflict, StoreDown
-from danlu.store.base import JobFilter
+from danlu.store.protocol import JobFilter
 from danlu.store.sql import SqlStore
 from tests.builders import job
 from tests.contract.store_tools import KINDS, array, ended, fresh_url, opened, started, writers

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from danlu import places
+from danlu import paths
 from danlu.client import Client
 from danlu.errors import DanluError
 from tests.warden import short_folder
@@ -177,7 +177,9 @@ class Installation:
         return pid if pid and b"danlu.app" in read_bytes(f"/proc/{pid}/cmdline") else 0
 
     def keeper_pids(self) -> list[int]:
-        return [pid for pid in self.processes() if b"danlu.engines.keeper" in read_bytes(f"/proc/{pid}/cmdline")]
+        return [
+            pid for pid in self.processes() if b"danlu.engines.local.keeper.main" in read_bytes(f"/proc/{pid}/cmdline")
+        ]
 
     def keeper_pid(self) -> int:
         (pid,) = self.keeper_pids()
@@ -257,7 +259,7 @@ class Installation:
             for folder in self.mounts:
                 subprocess.run(["umount", "-l", folder], check=True)
             shutil.rmtree(self.root, ignore_errors=True)
-            shutil.rmtree(places.runtime_dir(str(self.home)), ignore_errors=True)
+            shutil.rmtree(paths.runtime_dir(str(self.home)), ignore_errors=True)
         assert not self.processes()
         assert self.may_log_traces or not traces, f"a traceback in {traces}:\n{told}"
 

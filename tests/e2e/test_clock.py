@@ -65,7 +65,15 @@ def clock(here: Installation, settings: Settings) -> Clock:
     (here.home / "run").mkdir(mode=0o700, parents=True)
     # A server gives its keeper no variable that it need not have, so this one is started by hand.
     socket, journal = here.home / "run" / "keeper.sock", here.home / "keeper.journal"
-    words = [sys.executable, "-m", "danlu.engines.keeper", "--socket", str(socket), "--journal", str(journal)]
+    words = [
+        sys.executable,
+        "-m",
+        "danlu.engines.local.keeper.main",
+        "--socket",
+        str(socket),
+        "--journal",
+        str(journal),
+    ]
     here.own(subprocess.Popen(words, env={**here.environ(), **clock.variables}, start_new_session=True))
     eventually(socket.exists, "the keeper listens")
     here.danlu("up", "--detach", env=clock.variables)

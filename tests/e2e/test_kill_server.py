@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from danlu.client import Client
-from danlu.client.wire import new_key
+from danlu.client.session import new_key
 from danlu.errors import DanluError, Unreachable
 from tests.e2e.conftest import Settings
 from tests.e2e.installation import Installation, eventually

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from danlu.actions.alternatives import (
+from danlu.actions.jobs.alternatives import (
     MAX_TRIALS,
     Alternative,
     Choices,
@@ -16,8 +16,8 @@ from danlu.actions.alternatives import (
     render_options,
     short_model,
 )
-from danlu.actions.wishes import Wish, changed_wish, spec_of
 from danlu.domain.queue import Queue
+from danlu.domain.request import Wish, changed_wish, spec_of
 from danlu.domain.resources import model_fits
 from danlu.scheduler.plan import plan, seat_now
 from danlu.scheduler.snapshot import Snapshot, Waiting

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from danlu.engines import cgroups
-from danlu.engines.cgroups import Group, Groups
+from danlu.engines.local.keeper import cgroups
+from danlu.engines.local.keeper.cgroups import Group, Groups
 
 
 @pytest.fixture

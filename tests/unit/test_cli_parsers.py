@@ -6,19 +6,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from danlu.cli import fast, slow
-from danlu.cli.grammar import BY_NAME, COMMANDS, FAMILIES, family
-from danlu.cli.overview import render_overview
-from danlu.cli.words import GLOBAL
+from danlu.cli.grammar import parse_fast, parse_full
+from danlu.cli.grammar.help import render_overview
+from danlu.cli.grammar.model import GLOBAL
+from danlu.cli.grammar.table import BY_NAME, COMMANDS, FAMILIES, family
 from danlu.errors import Invalid
 
 
 def slowly(argv: list[str]) -> tuple[str, dict[str, object]] | str:
     try:
-        command, values = slow.parse(argv)
+        command, values = parse_full.parse(argv)
     except Invalid as refused:
         return f"refused: {refused.text}"
-    except slow.HelpAsked:
+    except parse_full.HelpAsked:
         return "help"
     return command.name, values
 
@@ -51,7 +51,7 @@ def command_lines(draw: st.DrawFn) -> list[str]:
 @settings(max_examples=1500, deadline=None)
 @given(command_lines())
 def test_the_parsers_agree_wherever_the_fast_one_answers(argv: list[str]) -> None:
-    found = fast.parse(argv)
+    found = parse_fast.parse(argv)
     if found is not None:
         assert slowly(argv) == (found[0].name, found[1])
 
@@ -65,7 +65,7 @@ def test_every_option_alone_is_read_by_the_fast_parser_and_the_same_by_the_slow_
         for name in option.names:
             value = [] if option.kind == "flag" else [option.choices[0] if option.choices else "7"]
             argv = [*command.name.split(), *words, name, *value, *rest]
-            found = fast.parse(argv)
+            found = parse_fast.parse(argv)
             assert found is not None, argv
             assert slowly(argv) == (found[0].name, found[1])
             wanted = True if not value else 7 if option.kind == "count" else value[0]
@@ -83,7 +83,7 @@ def test_every_option_alone_is_read_by_the_fast_parser_and_the_same_by_the_slow_
     ],
 )
 def test_well_formed_commands_never_need_argparse(argv: list[str]) -> None:
-    assert fast.parse(argv) is not None
+    assert parse_fast.parse(argv) is not None
 
 
 @pytest.mark.parametrize(
@@ -105,24 +105,24 @@ def test_well_formed_commands_never_need_argparse(argv: list[str]) -> None:
     ],
 )
 def test_what_is_wrong_is_said_by_name_with_a_hint(argv: list[str], text: str, hint: str) -> None:
-    assert fast.parse(argv) is None
+    assert parse_fast.parse(argv) is None
     with pytest.raises(Invalid) as refused:
-        slow.parse(argv)
+        parse_full.parse(argv)
     assert refused.value.text == text
     assert hint in refused.value.hint
 
 
 def test_every_command_has_help_with_its_options() -> None:
     for command in COMMANDS:
-        with pytest.raises(slow.HelpAsked) as asked:
-            slow.parse([*command.name.split(), "--help"])
+        with pytest.raises(parse_full.HelpAsked) as asked:
+            parse_full.parse([*command.name.split(), "--help"])
         for option in command.options:
             assert option.names[0] in str(asked.value)
         assert command.examples, command.name
         for line in command.examples:
             assert line in str(asked.value)
             typed = shlex.split(line.partition(" > ")[0])
-            assert typed[0] == "eval" or fast.parse(typed[1:]) is not None, line
+            assert typed[0] == "eval" or parse_fast.parse(typed[1:]) is not None, line
 
 
 def test_the_overview_names_every_command() -> None:
@@ -139,8 +139,8 @@ def test_the_overview_names_every_command() -> None:
 
 @pytest.mark.parametrize("word", FAMILIES)
 def test_a_family_of_commands_has_help_of_its_own(word: str) -> None:
-    with pytest.raises(slow.HelpAsked) as asked:
-        slow.parse([word, "--help"])
+    with pytest.raises(parse_full.HelpAsked) as asked:
+        parse_full.parse([word, "--help"])
     lines = str(asked.value).splitlines()
     assert max(map(len, lines)) <= 80
     for command in family(word):

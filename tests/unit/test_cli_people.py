@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from danlu.cli import views_people
 from danlu.cli.text import epoch
+from danlu.cli.views import people as views_people
 from danlu.client import credentials
 from danlu.client.http import Address
 from tests.app.fake_server import FakeServer

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from danlu.cli.text import epoch
-from danlu.cli.views_quotas import render_boosts, render_quotas, render_quotas_csv, render_usage, render_usage_csv
+from danlu.cli.views.quotas import render_boosts, render_quotas, render_quotas_csv, render_usage, render_usage_csv
 
 NOW = epoch("2026-11-15T12:00:00Z")
 NOTHING = {"gpus": 0, "shards": 0, "cpus": 0, "memory_mib": 0, "jobs": 0}

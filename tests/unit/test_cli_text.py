@@ -6,9 +6,9 @@ from datetime import datetime
 import pytest
 
 from danlu.cli import text
-from danlu.cli.run import render_end
-from danlu.cli.views import render_array, render_dry_run, render_job, render_jobs, render_why
-from danlu.cli.views_cluster import render_gpus, render_nodes, render_status
+from danlu.cli.commands.run import render_end
+from danlu.cli.views.cluster import render_gpus, render_nodes, render_status
+from danlu.cli.views.jobs import render_array, render_dry_run, render_job, render_jobs, render_why
 from tests.app.fake_server import a_job
 
 NOW = text.epoch("2026-11-15T12:00:00.000000Z")

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from danlu.client import Client, personal, spec
+from danlu.client import Client, job_body, own_server
 from danlu.client.http import Address, Lost, query_of, quoted
 from danlu.errors import DanluError, Forbidden, Invalid, NotFound, Refused, ServerDown, Unreachable
 from tests.app.fake_server import FakeServer, Request, Talk, a_job, server_at
@@ -51,7 +51,7 @@ def test_submit_sends_what_was_asked(server: FakeServer, client: Client, monkeyp
         "time": "7200s",
         "env": {"SEED": "1"},
         "after": ["abc:any"],
-        "workdir": spec.working_folder(),
+        "workdir": job_body.working_folder(),
     }
     assert (job.id, job.state, job.exit_code, job.is_ended) == ("k3fz82aw", "QUEUED", None, False)
 
@@ -361,7 +361,7 @@ def test_a_server_that_is_ready_says_so_and_runs_in_its_own_session(tmp_path: Pa
     told = tmp_path / "told"
     code = f"open({str(told)!r}, 'w').write(f'{{os.getsid(0) == os.getpid()}} {{sys.argv[3:]}}')\n"
     code += r"os.write(fd, b'ready\n')"
-    personal.start(["--config", "x"], program=fake_program(tmp_path, code))
+    own_server.start(["--config", "x"], program=fake_program(tmp_path, code))
     assert told.read_text() == "True ['--config', 'x']"
 
 
@@ -370,7 +370,7 @@ def test_a_server_that_cannot_start_says_why(tmp_path: Path, kind: type[DanluErr
     problem = f"{kind.__name__}('it is full', 'make room')"
     code = f"from danlu import boot, errors\nboot.Ready(fd).failed(errors.{problem})"
     with pytest.raises(kind) as raised:
-        personal.start(program=fake_program(tmp_path, code))
+        own_server.start(program=fake_program(tmp_path, code))
     assert (type(raised.value), raised.value.text, raised.value.hint) == (kind, "it is full", "make room")
 
 
@@ -379,7 +379,7 @@ def test_the_log_of_a_server_that_died_is_shown(tmp_path: Path, own_home: Path) 
         f"os.makedirs({str(own_home / 'danlu')!r})\nopen({str(own_home / 'danlu/server.log')!r}, 'w').write('it broke')"
     )
     with pytest.raises(ServerDown, match="ended before it was ready") as raised:
-        personal.start(program=fake_program(tmp_path, code))
+        own_server.start(program=fake_program(tmp_path, code))
     assert "it broke" in raised.value.hint
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from danlu.cluster import nodes_of, queues_of, written_out
-from danlu.config import LISTS, SECTIONS, Settings, load_settings
+from danlu.config.cluster import nodes_of, queues_of, written_out
+from danlu.config.settings import LISTS, SECTIONS, Settings, load_settings
 from danlu.domain.queue import Queue
 from danlu.errors import Invalid
 

@@ -11,7 +11,7 @@ import pytest
 from danlu.client import Client, credentials
 from danlu.client.http import Address
 from danlu.errors import Invalid
-from danlu.places import credentials_file
+from danlu.paths import credentials_file
 
 LAB, OTHER = Address("https://gpu.lab:7411"), Address("https://other.lab")
 

@@ -10,13 +10,13 @@ import pytest
 from fastapi.routing import APIRoute
 
 from danlu import errors
-from danlu.actions.jobs import STOPPING
-from danlu.api.server import ROUTERS
-from danlu.cli.fast import parse
-from danlu.cli.grammar import BY_NAME
+from danlu.actions.jobs.submit import STOPPING
+from danlu.api.app import ROUTERS
+from danlu.cli.grammar.parse_fast import parse
+from danlu.cli.grammar.table import BY_NAME
 from danlu.domain.job import JobState
-from danlu.engines import slurm_words
 from danlu.engines.base import Ending
+from danlu.engines.slurm.text import messages as slurm_messages
 from danlu.loops.settle import GIVING_BACK
 from danlu.provision import variables
 
@@ -85,11 +85,11 @@ def reason_codes() -> Iterator[str]:
         for call in (one for one in ast.walk(ast.parse(path.read_text())) if isinstance(one, ast.Call)):
             if isinstance(call.func, ast.Name) and call.func.id == "Reason" and isinstance(call.args[0], ast.Constant):
                 yield str(call.args[0].value)
-    keeper = (ROOT / "src/danlu/engines/keeper_run.py").read_text()
+    keeper = (ROOT / "src/danlu/engines/local/keeper/run.py").read_text()
     yield from re.findall(r'reason = \("(\w+)",', keeper)
-    yield from (code for code, *_ in slurm_words._WAITS.values())
-    yield from (code for _, code, *_ in slurm_words._REFUSALS)
-    yield from (code for _, code, _ in slurm_words._ENDS.values())
+    yield from (code for code, *_ in slurm_messages._WAITS.values())
+    yield from (code for _, code, *_ in slurm_messages._REFUSALS)
+    yield from (code for _, code, _ in slurm_messages._ENDS.values())
     yield from (*Ending, *STOPPING.values(), GIVING_BACK)
 
 

@@ -9,22 +9,22 @@ from typing import Any
 
 import pytest
 
-from danlu.cluster import nodes_of, queues_of
-from danlu.config import load_settings
-from danlu.doctor.examination import wishes_of
-from danlu.doctor.facts import Person, Said, Slurm, Wishes
-from danlu.doctor.findings import Finding, Level
-from danlu.doctor.judge_accounts import judge_accounting, judge_rights
-from danlu.doctor.judge_nodes import judge_cards, judge_nodes
-from danlu.doctor.judge_order import judge_order, judge_trouble
-from danlu.doctor.judge_queues import judge_queues, open_queues
-from danlu.doctor.judge_reach import NEEDED, judge_auth, judge_commands, judge_controller, judge_versions
-from danlu.doctor.judge_shares import judge_limits, judge_sharing
-from danlu.doctor.texts import NodeLine, controller_doors, devices_of, models_in, node_lines, parse_conf, records
-from danlu.doctor.texts import settings_in as config_of
-from danlu.slurm_init.blueprint import blueprint_of
-from danlu.slurm_init.side_files import render_cgroup_conf
-from danlu.slurm_init.slurm_conf import render_slurm_conf
+from danlu.config.cluster import nodes_of, queues_of
+from danlu.config.settings import load_settings
+from danlu.tools.doctor.checks import wishes_of
+from danlu.tools.doctor.facts import Person, Said, Slurm, Wishes
+from danlu.tools.doctor.findings import Finding, Level
+from danlu.tools.doctor.judge.accounts import judge_accounting, judge_rights
+from danlu.tools.doctor.judge.nodes import judge_cards, judge_nodes
+from danlu.tools.doctor.judge.order import judge_order, judge_trouble
+from danlu.tools.doctor.judge.queues import judge_queues, open_queues
+from danlu.tools.doctor.judge.reach import NEEDED, judge_auth, judge_commands, judge_controller, judge_versions
+from danlu.tools.doctor.judge.shares import judge_limits, judge_sharing
+from danlu.tools.doctor.texts import NodeLine, controller_doors, devices_of, models_in, node_lines, parse_conf, records
+from danlu.tools.doctor.texts import settings_in as config_of
+from danlu.tools.slurm_setup.blueprint import blueprint_of
+from danlu.tools.slurm_setup.side_files import render_cgroup_conf
+from danlu.tools.slurm_setup.slurm_conf import render_slurm_conf
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "slurm"
 VERSIONS = ["22.05.8", "24.11.5"]
@@ -505,7 +505,7 @@ def test_what_the_server_may_do() -> None:
 def test_every_code_is_documented() -> None:
     root = Path(__file__).parents[2]
     page = (root / "docs" / "doctor.md").read_text()
-    sources = "".join(path.read_text() for path in sorted((root / "src" / "danlu" / "doctor").glob("*.py")))
+    sources = "".join(path.read_text() for path in sorted((root / "src" / "danlu" / "tools" / "doctor").rglob("*.py")))
     codes = set(re.findall(r'(?:ok|note|warning|problem|unchecked|level|_apart)\(\s*"([a-z]+\.[a-z_]+)"', sources))
     assert len(codes) > 100
     assert {code for code in codes if f"`{code}`" not in page} == set()

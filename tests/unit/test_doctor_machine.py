@@ -9,9 +9,7 @@ from pathlib import Path
 import pytest
 
 from danlu import __version__
-from danlu.doctor import judge_machine, look_machine
-from danlu.doctor.asking import ask, in_time
-from danlu.doctor.facts import (
+from danlu.tools.doctor.facts import (
     Cards,
     Clock,
     DeepLook,
@@ -25,12 +23,15 @@ from danlu.doctor.facts import (
     Slurm,
     Wishes,
 )
-from danlu.doctor.findings import Finding, Level, named, note, ok, problem, warning
-from danlu.doctor.judge_folders import is_network, judge_clock, judge_mark, judge_shared, judge_state
-from danlu.doctor.judge_probes import clock_apart, judge_probes
-from danlu.doctor.probe import parse_probe, render_probe
-from danlu.doctor.report import render_report, render_summary
-from danlu.doctor.texts import NodeLine, node_lines
+from danlu.tools.doctor.findings import Finding, Level, named, note, ok, problem, warning
+from danlu.tools.doctor.judge import machine as judge_machine
+from danlu.tools.doctor.judge.folders import is_network, judge_clock, judge_mark, judge_shared, judge_state
+from danlu.tools.doctor.judge.probes import clock_apart, judge_probes
+from danlu.tools.doctor.look import machine as look_machine
+from danlu.tools.doctor.probe import parse_probe, render_probe
+from danlu.tools.doctor.report import render_report, render_summary
+from danlu.tools.doctor.run import ask, in_time
+from danlu.tools.doctor.texts import NodeLine, node_lines
 from tests.unit.test_doctor import a_cluster, golden, levels, told
 
 SHARED = Wishes(as_submitter=True, is_shared=True)

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from danlu.engines.journal import Journal, read_journal
-from danlu.engines.keeper_run import Run, shown_duration
+from danlu.engines.local.keeper.journal import Journal, read_journal
+from danlu.engines.local.keeper.run import Run, shown_duration
 
 
 def run(handle: str = "local:boot:a.1") -> Run:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from danlu.engines.keeper_run import Run
+from danlu.engines.local.keeper.run import Run
 
 USR1 = signal.SIGUSR1.value
 

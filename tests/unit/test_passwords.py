@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from danlu.actions import passwords
+from danlu.actions.people import passwords
 from danlu.errors import Invalid
 
 

@@ -4,8 +4,8 @@ import pytest
 
 from danlu.domain.job import Reason
 from danlu.domain.resources import Ask, Seat
-from danlu.scheduler.backfill import EXACT_PROMISES
 from danlu.scheduler.plan import fits_ever, plan, seat_now
+from danlu.scheduler.reservations import EXACT_PROMISES
 from danlu.scheduler.snapshot import Plan, Snapshot, Wait
 from tests.builders import NOW, after, holding, node, snapshot, waiting
 

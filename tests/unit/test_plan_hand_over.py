@@ -7,9 +7,9 @@ from hypothesis import given
 
 from danlu.domain.quota import Quota
 from danlu.domain.resources import Seat
-from danlu.scheduler.accounts import NOTHING, add_up, amounts_of_ask, amounts_of_run
 from danlu.scheduler.admission import Admission
 from danlu.scheduler.plan import plan, seat_now
+from danlu.scheduler.quota_accounts import NOTHING, add_up, amounts_of_ask, amounts_of_run
 from danlu.scheduler.snapshot import Snapshot, Stop, Wait, Waiting
 from tests.builders import holding, node, snapshot, waiting
 from tests.unit.test_plan_people_properties import snapshots

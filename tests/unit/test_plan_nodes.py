@@ -3,8 +3,8 @@
 from danlu.domain.job import Reason
 from danlu.domain.queue import Queue
 from danlu.domain.resources import Ask
-from danlu.scheduler.backfill import WIDE_PROMISES
 from danlu.scheduler.plan import fits_ever, plan
+from danlu.scheduler.reservations import WIDE_PROMISES
 from danlu.scheduler.snapshot import Plan
 from tests.builders import after, holding, node, snapshot, waiting
 

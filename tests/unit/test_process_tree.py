@@ -5,8 +5,8 @@ import signal
 import subprocess
 import sys
 
-from danlu.engines import process_tree
-from danlu.engines.process_tree import Process, descendants, look_at, parse_stat
+from danlu.engines.local.keeper import process_tree
+from danlu.engines.local.keeper.process_tree import Process, descendants, look_at, parse_stat
 
 
 def test_a_process_may_have_any_name() -> None:

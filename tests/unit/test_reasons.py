@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from danlu.actions.views import reason_for
-from danlu.domain.account import Actor, Role
+from danlu.actions.jobs.views import reason_for
 from danlu.domain.job import Reason
-from danlu.engines.slurm_words import explain_refusal, last_words
+from danlu.domain.people import Actor, Role
+from danlu.engines.slurm.text.messages import explain_refusal, last_words
 from tests.builders import job
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "slurm"

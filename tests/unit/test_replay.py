@@ -10,7 +10,7 @@ import pytest
 from danlu.domain.job import Reason
 from danlu.domain.quota import Quota
 from danlu.domain.resources import Ask, Node
-from danlu.scheduler.replay import Fate, Life, Policy, Replay, Run, TraceJob
+from danlu.tools.simulate.replay import Fate, Life, Policy, Replay, Run, TraceJob
 from tests.builders import node
 
 BEGIN = datetime(2024, 1, 1, tzinfo=UTC)

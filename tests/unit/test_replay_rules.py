@@ -10,10 +10,10 @@ import pytest
 from danlu.domain.queue import Queue
 from danlu.domain.quota import Period, Quota
 from danlu.domain.resources import Ask, Node
-from danlu.scheduler.replay import Boosted, Fate, Life, Policy, Replay, TraceJob
 from danlu.scheduler.snapshot import Holding
-from danlu.simulate.figures import report_of
-from danlu.simulate.invent import Place, invent
+from danlu.tools.simulate.generate import Place, invent
+from danlu.tools.simulate.metrics import report_of
+from danlu.tools.simulate.replay import Boosted, Fate, Life, Policy, Replay, TraceJob
 from tests.builders import node
 
 BEGIN = datetime(2024, 1, 1, tzinfo=UTC)

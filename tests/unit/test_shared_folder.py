@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from danlu.boot import Place, make_folders
 from danlu.errors import Refused
+from danlu.startup.process import Place, make_folders
 
 
 def test_a_shared_folder_that_is_not_the_one_of_before_is_refused(tmp_path: Path) -> None:

@@ -14,18 +14,18 @@ from typing import Any
 
 import pytest
 
-from danlu.cluster import nodes_of, queues_of
-from danlu.config import load_settings
-from danlu.domain.ledger import Charge
+from danlu.config.cluster import nodes_of, queues_of
+from danlu.config.settings import load_settings
+from danlu.domain.charge import Charge
 from danlu.domain.quota import Period, Quota
 from danlu.domain.resources import Ask
-from danlu.scheduler.past import Past
-from danlu.scheduler.replay import Fate, Policy, Replay, TraceJob
-from danlu.simulate.figures import Report, jain, report_of, spread
-from danlu.simulate.invent import Place, invent
-from danlu.simulate.people import read_people
-from danlu.simulate.tables import render_report, render_seconds
-from danlu.store.tally import Tally
+from danlu.state.usage import Tally
+from danlu.tools.simulate.generate import Place, invent
+from danlu.tools.simulate.metrics import Report, jain, report_of, spread
+from danlu.tools.simulate.past_use import Past
+from danlu.tools.simulate.people import read_people
+from danlu.tools.simulate.replay import Fate, Policy, Replay, TraceJob
+from danlu.tools.simulate.tables import render_report, render_seconds
 from tests.builders import node
 
 ROOT = Path(__file__).parents[2]
@@ -135,7 +135,7 @@ def test_control_c_ends_it_with_the_figures_so_far(place: Path) -> None:
     rows = "".join(f"{n // 3},u{n % 7},t{n % 3},{1 + n % 4},{100 + n % 777},1d\n" for n in range(60_000))
     (place / "long.csv").write_text("submit,user,team,gpus,duration,time\n" + rows)
     main, side = pty.openpty()
-    argv = [sys.executable, "-m", "danlu.simulate.main", "long.csv", "--config", "danlu.toml", "--json"]
+    argv = [sys.executable, "-m", "danlu.tools.simulate.main", "long.csv", "--config", "danlu.toml", "--json"]
     with subprocess.Popen(argv, cwd=place, stdout=subprocess.PIPE, stderr=side, text=True) as process:
         os.close(side)
         seen, until = b"", time.monotonic() + 100

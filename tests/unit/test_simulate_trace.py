@@ -7,11 +7,11 @@ import pytest
 from danlu.domain.queue import Queue
 from danlu.domain.resources import Ask
 from danlu.errors import Invalid
-from danlu.scheduler.replay import TraceJob
-from danlu.simulate.accepting import Desk
-from danlu.simulate.invent import Place, invent
-from danlu.simulate.people import People
-from danlu.simulate.trace import BEGIN, COLUMNS, parse_trace, render_trace
+from danlu.tools.simulate.generate import Place, invent
+from danlu.tools.simulate.intake import Desk
+from danlu.tools.simulate.people import People
+from danlu.tools.simulate.replay import TraceJob
+from danlu.tools.simulate.trace import BEGIN, COLUMNS, parse_trace, render_trace
 from tests.builders import node
 
 

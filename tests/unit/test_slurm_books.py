@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from danlu.engines.slurm_accounts import Accounts, Choice, Payer
-from danlu.engines.slurm_commands import Commands
-from danlu.engines.slurm_text import Association, parse_associations
+from danlu.engines.slurm.accounts import Accounts, Choice, Payer
+from danlu.engines.slurm.commands import Commands
+from danlu.engines.slurm.text.parse_cluster import Association, parse_associations
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "slurm"
 _SACCTMGR = """\

@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from danlu import theirs
-from danlu.engines.slurm_child import MOST_BYTES, run_child
-from danlu.engines.slurm_commands import USUAL_PATH, Commands, Person, become
-from danlu.engines.slurm_shell import CHUNK, open_stream
-from danlu.theirs import Trash, as_user, remove
+from danlu.engines.slurm.child import MOST_BYTES, run_child
+from danlu.engines.slurm.commands import USUAL_PATH, Commands, Person, become
+from danlu.engines.slurm.streams import CHUNK, open_stream
+from danlu.unix import become as unix_become
+from danlu.unix.become import Trash, as_user, remove
 
 ENV = {"PATH": "/usr/bin:/bin"}
 LONG_S = 60.0
@@ -230,8 +230,8 @@ def test_what_a_person_holds_up_delays_nobody_elses_removal_for_long(
             raise subprocess.TimeoutExpired("find", 20)
         shutil.rmtree(path)
 
-    monkeypatch.setattr(theirs, "remove", removal)
-    monkeypatch.setattr(theirs, "AGAIN_AFTER_S", 0.05)
+    monkeypatch.setattr(unix_become, "remove", removal)
+    monkeypatch.setattr(unix_become, "AGAIN_AFTER_S", 0.05)
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
         trash.take(str(tmp_path / name))

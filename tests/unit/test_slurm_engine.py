@@ -18,11 +18,14 @@ import pytest
 
 from danlu.domain.job import RunId
 from danlu.domain.resources import Ask
-from danlu.engines import far_folder, slurm_runs, slurm_starts, slurm_stops
 from danlu.engines.base import Ending, Handle, Launch, Observation, RunState
-from danlu.engines.slurm import SlurmEngine
-from danlu.engines.slurm_folders import Folders, Record
+from danlu.engines.slurm import cancel as slurm_cancel
+from danlu.engines.slurm import runs as slurm_runs
+from danlu.engines.slurm import submit as slurm_submit
+from danlu.engines.slurm.engine import SlurmEngine
+from danlu.engines.slurm.run_folders import Folders, Record
 from danlu.errors import EngineDown, Refused
+from danlu.unix import patient_folder
 
 NEVER = timedelta(days=1)
 
@@ -199,7 +202,7 @@ def test_a_controller_that_hung_once_is_soon_asked_again(tmp_path: Path) -> None
 
 def test_a_submit_that_was_killed_is_no_refusal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever killed it: Slurm may have the job."""
-    monkeypatch.setattr("danlu.engines.slurm_runs.SETTLES_AFTER_S", 0.0)
+    monkeypatch.setattr("danlu.engines.slurm.runs.SETTLES_AFTER_S", 0.0)
     engine = slurm_that_lists(tmp_path, programs={"sbatch": "kill -KILL $$", "sacctmgr": ""})
 
     async def scenario() -> None:
@@ -229,7 +232,7 @@ def test_a_submit_that_was_killed_is_no_refusal(tmp_path: Path, monkeypatch: pyt
 def test_what_the_books_say_of_a_number_that_slurm_has_let_go(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sacct: str, state: RunState | None, ending: Ending | None
 ) -> None:
-    monkeypatch.setattr("danlu.engines.slurm_runs.SETTLES_AFTER_S", 0.0)
+    monkeypatch.setattr("danlu.engines.slurm.runs.SETTLES_AFTER_S", 0.0)
     write(tmp_path, Record("a.1", uid=0, at=0.0, tokens=["t"], number=7))
     (tmp_path / "shared/heartbeat").write_text("")
     engine = slurm_that_lists(tmp_path, programs={"sacct": sacct})
@@ -290,7 +293,7 @@ def test_the_parts_of_a_job_of_others_end_together(tmp_path: Path) -> None:
 def test_a_script_that_may_not_have_heard_is_told_again_and_not_for_ever(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(slurm_stops, "AGAIN_S", 0.0)
+    monkeypatch.setattr(slurm_cancel, "AGAIN_S", 0.0)
     write(tmp_path, Record("a.1", uid=0, at=0.0, tokens=["t"], number=7))
     (tmp_path / "shared/runs/a.1/began").write_text("token=t\nrestart=0\njob=7\nnode=n1\nstarted=1000\n")
     said = tmp_path / "said"
@@ -299,11 +302,11 @@ def test_a_script_that_may_not_have_heard_is_told_again_and_not_for_ever(
     async def scenario() -> None:
         await engine.look()
         await engine.stop(engine.handle(RunId("a.1")), grace=NEVER)
-        for _ in range(slurm_stops.RINGS + 2):
+        for _ in range(slurm_cancel.RINGS + 2):
             await engine._stops.pass_on()
 
     play(engine, scenario)
-    assert said.read_text().splitlines() == ["--user=0 --signal=URG --batch 7"] * slurm_stops.RINGS
+    assert said.read_text().splitlines() == ["--user=0 --signal=URG --batch 7"] * slurm_cancel.RINGS
 
 
 @pytest.mark.parametrize("asked_s_ago", [86_400.0, -86_400.0], ids=["long ago", "by a clock that was set back"])
@@ -327,7 +330,7 @@ def test_a_stop_from_before_is_told_before_anything_is_done_by_force(tmp_path: P
 def test_a_script_that_does_not_end_its_run_in_time_is_ended_by_force(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(slurm_stops, "OVERDUE", timedelta(0))
+    monkeypatch.setattr(slurm_cancel, "OVERDUE", timedelta(0))
     write(tmp_path, Record("a.1", uid=0, at=0.0, tokens=["t"], number=7))
     (tmp_path / "shared/runs/a.1/began").write_text("token=t\nrestart=0\njob=7\nnode=n1\nstarted=1000\n")
     said = tmp_path / "said"
@@ -365,7 +368,7 @@ def test_what_cannot_be_cleared_away_of_one_holds_up_nobody(tmp_path: Path) -> N
 
 
 def test_whom_slurms_books_allow_no_more_jobs_goes_on_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(slurm_starts, "FULL_S", 0.2)
+    monkeypatch.setattr(slurm_submit, "FULL_S", 0.2)
     monkeypatch.setattr(slurm_runs, "SETTLES_AFTER_S", 0.0)
     room, taken = tmp_path / "room", tmp_path / "taken"
     refused = 'echo "sbatch: error: AssocMaxSubmitJobLimit" >&2; exit 1'
@@ -400,7 +403,7 @@ def test_whom_slurms_books_allow_no_more_jobs_goes_on_in_order(tmp_path: Path, m
 def test_a_lost_answer_is_not_asked_for_again_when_another_finds_a_place(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(slurm_starts, "FULL_S", 0.0)
+    monkeypatch.setattr(slurm_submit, "FULL_S", 0.0)
     monkeypatch.setattr(slurm_runs, "SETTLES_AFTER_S", 0.0)
     room, tried = tmp_path / "room", tmp_path / "tried"
     refused = 'echo "sbatch: error: AssocMaxSubmitJobLimit" >&2; exit 1'
@@ -581,7 +584,7 @@ def test_a_shared_folder_that_hangs_holds_up_nobody_else(tmp_path: Path, monkeyp
     engine = slurm_that_lists(tmp_path, programs={"sbatch": "echo 7", "sacctmgr": ""})
 
     async def scenario() -> None:
-        asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(slurm_starts.OF_ONE_PERSON))
+        asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(slurm_submit.OF_ONE_PERSON))
         await engine.start([launch_of(engine, tmp_path, run_id=f"{name}.1") for name in "abc"])
         try:
             async with asyncio.timeout(5):
@@ -606,7 +609,7 @@ def test_a_shared_folder_that_hangs_is_said_and_what_was_known_stays(
         return ended(self, record)
 
     monkeypatch.setattr(Folders, "ended", hang)
-    monkeypatch.setattr(far_folder, "PATIENCE_S", 0.2)
+    monkeypatch.setattr(patient_folder, "PATIENCE_S", 0.2)
     engine = slurm_that_lists(tmp_path, (7, "RUNNING", "danlu:abcd:a.1"))
 
     async def told() -> str:

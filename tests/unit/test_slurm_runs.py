@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from danlu.engines.base import Ending, Observation, RunState
-from danlu.engines.slurm_commands import Commands
-from danlu.engines.slurm_folders import Folders, Record
-from danlu.engines.slurm_job_text import QueueLine
-from danlu.engines.slurm_judge import TAKEN
-from danlu.engines.slurm_look import Look
-from danlu.engines.slurm_runs import Runs
+from danlu.engines.slurm.commands import Commands
+from danlu.engines.slurm.poll import Look
+from danlu.engines.slurm.run_folders import Folders, Record
+from danlu.engines.slurm.runs import Runs
+from danlu.engines.slurm.text.parse_jobs import QueueLine
+from danlu.engines.slurm.verdict import TAKEN
 
 
 def begun(tmp_path: Path) -> tuple[Runs, Look]:
@@ -104,7 +104,7 @@ def started_again(runs: Runs, look: Look) -> Runs:
 
 
 def test_the_end_of_a_copy_that_was_taken_back_is_not_the_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("danlu.engines.slurm_runs.SETTLES_AFTER_S", 0.0)
+    monkeypatch.setattr("danlu.engines.slurm.runs.SETTLES_AFTER_S", 0.0)
     runs, look = submitted_twice(tmp_path)
     after = started_again(runs, look)
     assert after.records["a.1"].number == 7

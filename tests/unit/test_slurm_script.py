@@ -10,9 +10,7 @@ import pytest
 from danlu.domain.job import RunId
 from danlu.domain.resources import Ask
 from danlu.engines.base import Ending, Handle, Launch
-from danlu.engines.slurm_batch import render_inside, render_script
-from danlu.engines.slurm_ranks import render_rank
-from danlu.engines.slurm_script import (
+from danlu.engines.slurm.text.options import (
     Habits,
     limit_minutes,
     parse_begun,
@@ -22,6 +20,8 @@ from danlu.engines.slurm_script import (
     render_env,
     render_options,
 )
+from danlu.engines.slurm.text.render import render_inside, render_script
+from danlu.engines.slurm.text.render_ranks import render_rank
 
 LAUNCH = Launch(Handle("h"), RunId("a.1"), ("echo", "it's"), "/w", {}, None, "/l")
 ON_TWO = replace(LAUNCH, ask=Ask(nodes=2))

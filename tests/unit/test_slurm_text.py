@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from danlu.domain.resources import Seat
-from danlu.engines import slurm_job_text as job_text
-from danlu.engines import slurm_text as text
+from danlu.engines.slurm.text import parse_cluster as text
+from danlu.engines.slurm.text import parse_jobs as job_text
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "slurm"
 VERSIONS = ("22.05.8", "24.11.5")

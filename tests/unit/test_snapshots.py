@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from danlu.errors import Invalid, NotFound, TooBig
-from danlu.provision.folders import remove_leftovers, run_folder_of
+from danlu.provision.paths import remove_leftovers, run_folder_of
 from danlu.provision.snapshots import SnapshotFile, SnapshotShelf, check_manifest
 from tests.builders import job
 

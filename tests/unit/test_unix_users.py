@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from danlu import ground
-from danlu.actions.runas import RunAs, check_inside
-from danlu.domain.account import Actor, Person, Role
+from danlu.actions.jobs.run_as import RunAs, check_inside
+from danlu.domain.people import Actor, Person, Role
 from danlu.errors import DanluError, Refused
-from danlu.places import make_private
-from danlu.provision.unix_users import is_system_user, is_unix_user, lowest_uid
-from danlu.store.people import People
-from danlu.store.roster import Roster
+from danlu.paths import make_private
+from danlu.state.people import Roster
+from danlu.store.people_protocol import People
+from danlu.unix import safe_folders
+from danlu.unix.users import is_system_user, is_unix_user, lowest_uid
 from tests.builders import NOW
 
 PERSON = next((one.pw_name for one in pwd.getpwall() if lowest_uid() <= one.pw_uid < 65534), "")
@@ -96,14 +96,14 @@ def test_a_folder_that_another_could_replace_is_refused(tmp_path: Path) -> None:
     above = tmp_path / "lab"
     folder = above / "danlu"
     folder.mkdir(parents=True)
-    ground.check_out_of_reach(str(folder))
+    safe_folders.check_out_of_reach(str(folder))
     for mode in (0o777, 0o775):
         above.chmod(mode)
         with pytest.raises(Refused, match="others may write to") as refused:
-            ground.check_out_of_reach(str(folder))
+            safe_folders.check_out_of_reach(str(folder))
         assert f"chmod +t {above}" in (refused.value.hint or "")
         above.chmod(mode | 0o1000)
-        ground.check_out_of_reach(str(folder))
+        safe_folders.check_out_of_reach(str(folder))
     above.chmod(0o755)
     # What a link leads to counts as well as where it is.
     elsewhere = tmp_path / "open"
@@ -112,26 +112,26 @@ def test_a_folder_that_another_could_replace_is_refused(tmp_path: Path) -> None:
     (elsewhere / "danlu").mkdir()
     (above / "link").symlink_to(elsewhere / "danlu")
     with pytest.raises(Refused, match="others may write to"):
-        ground.check_out_of_reach(str(above / "link"))
+        safe_folders.check_out_of_reach(str(above / "link"))
     with pytest.raises(Refused, match="others may write to"):
-        ground.check_out_of_reach(str(elsewhere / "not-yet/danlu"))
-    ground.check_out_of_reach(str(above / "not-yet/danlu"))
+        safe_folders.check_out_of_reach(str(elsewhere / "not-yet/danlu"))
+    safe_folders.check_out_of_reach(str(above / "not-yet/danlu"))
     if os.getuid() == 0:
         os.chown(above / "link", 5, 5, follow_symlinks=False)
         elsewhere.chmod(0o755)
         with pytest.raises(Refused, match="belongs to another user"):
-            ground.check_out_of_reach(str(above / "link"))
+            safe_folders.check_out_of_reach(str(above / "link"))
         os.chown(above, 5, 5)
         with pytest.raises(Refused, match="belongs to another user"):
-            ground.check_out_of_reach(str(folder))
+            safe_folders.check_out_of_reach(str(folder))
 
 
 def test_root_must_be_root_in_the_shared_folder(tmp_path: Path) -> None:
     if os.getuid() != 0:
         with pytest.raises(Refused, match="give files away"):
-            ground.check_gives_away(str(tmp_path))
+            safe_folders.check_gives_away(str(tmp_path))
         return
-    ground.check_gives_away(str(tmp_path))
+    safe_folders.check_gives_away(str(tmp_path))
     assert not any(tmp_path.iterdir())
 
 

@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from datetime import datetime
 
-from danlu.domain.account import RIGHTS, Actor, AuditEntry, demand
 from danlu.domain.job import Job
+from danlu.domain.people import RIGHTS, Actor, AuditEntry, demand
 from danlu.errors import Invalid
-from danlu.store.people import PeopleStore
+from danlu.store.people_protocol import PeopleStore
 
 MOST_DETAIL = 500
 MAX_PAGE = 1000

@@ -20,7 +20,7 @@ INTERRUPTED = 130
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; its exit code."""
     if "_ARGCOMPLETE" in os.environ:
-        from danlu.cli.complete import complete
+        from danlu.cli.grammar.completion import complete
 
         complete()
     try:
@@ -42,7 +42,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _main(argv: Sequence[str]) -> int:
     if not argv or argv[0] in ("--help", "-h", "help"):
-        from danlu.cli.overview import render_overview
+        from danlu.cli.grammar.help import render_overview
 
         if len(argv) == 2 and argv[0] == "help":
             return _main([argv[1], "--help"])
@@ -50,22 +50,24 @@ def _main(argv: Sequence[str]) -> int:
         return 0
     if argv[0] == "--version":
         argv = ["version"]
-    from danlu.cli import fast
+    from danlu.cli.grammar import parse_fast
 
-    parsed = fast.parse(argv)
+    parsed = parse_fast.parse(argv)
     if parsed is None:
-        from danlu.cli import slow
+        from danlu.cli.grammar import parse_full
 
         try:
-            parsed = slow.parse(argv)
-        except slow.HelpAsked as asked:
+            parsed = parse_full.parse(argv)
+        except parse_full.HelpAsked as asked:
             render.out(str(asked).rstrip())
             return 0
     command, values = parsed
     if values["color"]:
         render.set_color(str(values["color"]))
     module, _, function = command.handler.partition(":")
-    handler: Callable[[dict[str, Any]], int] = getattr(__import__(f"danlu.cli.{module}", fromlist=[function]), function)
+    handler: Callable[[dict[str, Any]], int] = getattr(
+        __import__(f"danlu.cli.commands.{module}", fromlist=[function]), function
+    )
     return handler(values)
 
 

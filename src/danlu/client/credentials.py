@@ -8,7 +8,7 @@ import json
 import os
 
 from danlu.errors import Invalid
-from danlu.places import credentials_file
+from danlu.paths import credentials_file
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

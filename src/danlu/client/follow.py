@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from typing import Any
 
+    from danlu.client.client import Client
     from danlu.client.http import Answer
-    from danlu.client.verbs import Client
 
 RECONNECT_WITHIN_S = 30.0
 # The server sends a sign of life every 15 seconds; three missing ones are a dead connection.

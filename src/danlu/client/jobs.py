@@ -9,8 +9,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from typing import Any, Self, Unpack
 
-    from danlu.client.spec import Options
-    from danlu.client.verbs import Client
+    from danlu.client.client import Client
+    from danlu.client.job_body import Options
 
 ENDED = frozenset(("SUCCEEDED", "FAILED", "CANCELLED", "TIMED_OUT", "LOST"))
 

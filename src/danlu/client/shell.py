@@ -6,7 +6,7 @@ import contextlib
 import json
 
 from danlu.client.http import Lost, quoted
-from danlu.client.wire import error_of
+from danlu.client.session import error_of
 from danlu.errors import DanluError, ServerDown
 
 TYPE_CHECKING = False
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from websockets.frames import Frame
 
-    from danlu.client.verbs import Client
+    from danlu.client.client import Client
 
 STDIN, STDOUT, STDERR = b"\x00", b"\x01", b"\x02"
 

@@ -12,7 +12,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from danlu.client.verbs import Client
+    from danlu.client.client import Client
 
 LIMIT = 100 << 20
 LINK_MODE = 0o120000

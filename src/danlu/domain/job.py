@@ -6,8 +6,8 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any, NewType
 
+from danlu.domain.parsing import Notice
 from danlu.domain.resources import Ask, Seat
-from danlu.domain.written import Notice
 from danlu.errors import DanluError, Invalid
 
 JobId = NewType("JobId", str)

@@ -8,8 +8,8 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any
 
-from danlu.domain.account import check_name
-from danlu.domain.written import parse_memory_mib
+from danlu.domain.parsing import parse_memory_mib
+from danlu.domain.people import check_name
 from danlu.errors import Invalid
 
 

@@ -8,6 +8,6 @@
     slurm, slurm_look, slurm_runs, …        Slurm: what it lists, what runs wrote down, what follows
     slurm_text, _job_text, _words, _judge, … its pure parts
 
-May import: `danlu.domain`, `danlu.errors`, `danlu.places`.
+May import: `danlu.domain`, `danlu.errors`, `danlu.paths`.
 Must not: know the store, people, or other engines.
 """

@@ -7,9 +7,9 @@ from enum import StrEnum
 from typing import NewType, Protocol, runtime_checkable
 
 from danlu.domain.job import DEFAULT_PRIORITY, Reason, RunId
+from danlu.domain.parsing import Notice
 from danlu.domain.queue import Queue
 from danlu.domain.resources import Ask, Node, Seat
-from danlu.domain.written import Notice
 
 Handle = NewType("Handle", str)
 

@@ -5,8 +5,8 @@ from datetime import datetime
 
 from danlu.domain.job import Job, JobState, Reason
 from danlu.errors import Conflict
-from danlu.store.base import Outcome
-from danlu.store.book import Book
+from danlu.state.jobs import Book
+from danlu.store.protocol import Outcome
 
 
 async def release_dependents(book: Book, now: datetime) -> None:

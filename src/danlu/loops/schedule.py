@@ -10,22 +10,22 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 
-from danlu.actions.planning import Outlook
-from danlu.domain.account import is_boosted
+from danlu.domain.charge import Charge
 from danlu.domain.job import Job, JobId, JobState, Reason
-from danlu.domain.ledger import Charge
+from danlu.domain.people import is_boosted
 from danlu.domain.queue import Queue
 from danlu.domain.resources import Seat
 from danlu.engines.base import Handle, HasQueues, KnowsNodes, Observation, OtherRun, RunState, SeesOthers
 from danlu.errors import Conflict, DanluError, Unreachable
 from danlu.loops.dependencies import release_dependents, release_overdue
-from danlu.loops.others import Reckoning, reckon
+from danlu.loops.dispatch import Teller
+from danlu.loops.external_usage import Reckoning, reckon
 from danlu.loops.settle import GIVING_BACK, settle_all
-from danlu.loops.telling import Teller
 from danlu.scheduler.plan import plan
 from danlu.scheduler.snapshot import Plan, Snapshot
-from danlu.store.base import PastRun
-from danlu.store.book import Book
+from danlu.state.jobs import Book
+from danlu.state.snapshots import Outlook
+from danlu.store.protocol import PastRun
 
 log = logging.getLogger(__name__)
 

@@ -4,10 +4,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
+from danlu.domain.charge import Charge, charge_of
 from danlu.domain.job import Job, JobState, Reason, describe_exit
-from danlu.domain.ledger import Charge, charge_of
 from danlu.engines.base import Ending, Handle, Observation, RunState
-from danlu.store.base import PastRun
+from danlu.store.protocol import PastRun
 
 _RETRIED = frozenset({JobState.FAILED, JobState.LOST})
 # So may end what never began: it was stopped, or forgotten, in the queue of its engine.

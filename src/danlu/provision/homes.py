@@ -6,7 +6,7 @@ import os
 import pwd
 from dataclasses import dataclass
 
-from danlu.domain.account import check_name
+from danlu.domain.people import check_name
 from danlu.errors import Invalid
 
 PRIVATE, OF_A_TEAM = 0o700, 0o2770

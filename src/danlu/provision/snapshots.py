@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from danlu.errors import Invalid, NotFound, StoreDown, TooBig
-from danlu.theirs import trash_in
+from danlu.unix.become import trash_in
 
 MAX_FILES = 50_000
 LONGEST_NAME, LONGEST_PATH = 255, 3000  # in bytes

@@ -5,9 +5,11 @@ from datetime import datetime, timedelta
 from enum import IntEnum
 from operator import attrgetter
 
-from danlu.domain.ledger import gpu_hours
+from danlu.domain.charge import gpu_hours
 from danlu.domain.quota import Period, keys_of
-from danlu.scheduler.accounts import (
+from danlu.scheduler.node_timeline import FAR, NEVER
+from danlu.scheduler.placement import end_of
+from danlu.scheduler.quota_accounts import (
     CPUS,
     GPUS,
     MEMORY,
@@ -21,8 +23,6 @@ from danlu.scheduler.accounts import (
     amounts_of_ask,
     amounts_of_run,
 )
-from danlu.scheduler.free import FAR, NEVER
-from danlu.scheduler.placement import end_of
 from danlu.scheduler.snapshot import Holding, Snapshot, Waiting
 
 Endings = list[tuple[float, list[int]]]  # from when on how much is held, if nothing is added

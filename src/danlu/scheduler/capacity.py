@@ -4,10 +4,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import lru_cache
 
+from danlu.domain.amounts import render_cards, render_cpus, render_list, render_memory, render_nodes
 from danlu.domain.job import Reason
 from danlu.domain.queue import Queue
 from danlu.domain.resources import Ask, Gpu, Node, model_fits
-from danlu.scheduler.wording import render_cards, render_cpus, render_list, render_memory, render_nodes
 
 CardKey = tuple[tuple[int, str, int], ...]
 Size = tuple[int, int]  # cpus, memory

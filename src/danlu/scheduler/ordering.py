@@ -6,7 +6,7 @@ from heapq import heapify, heappop, heapreplace
 from operator import attrgetter
 from typing import Protocol
 
-from danlu.domain.account import is_boosted
+from danlu.domain.people import is_boosted
 from danlu.domain.quota import team_key, user_key
 from danlu.scheduler.snapshot import Holding, Snapshot, Waiting
 

@@ -5,8 +5,8 @@ from datetime import datetime
 
 from danlu.domain.resources import Ask, Seat
 from danlu.scheduler.capacity import Capacity, Cards, cards_of, fitting_models, models_in
-from danlu.scheduler.free import FAR, NO_CARDS, FreeNode, Taken, Want
-from danlu.scheduler.scope import Regions, Scope
+from danlu.scheduler.node_timeline import FAR, NO_CARDS, FreeNode, Taken, Want
+from danlu.scheduler.queue_scope import Regions, Scope
 from danlu.scheduler.snapshot import Holding, Snapshot, Waiting
 
 SOON = 1.0  # a run past its limit, or asked to give its seat back, is expected to end in a second

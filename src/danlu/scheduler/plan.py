@@ -6,14 +6,14 @@ from functools import cached_property
 
 from danlu.domain.resources import Seat
 from danlu.scheduler.admission import BORROWS, ENTITLED, OVER, Admission, Standing
-from danlu.scheduler.backfill import Book
 from danlu.scheduler.capacity import fits_ever
-from danlu.scheduler.free import NEVER, Want
+from danlu.scheduler.node_timeline import NEVER, Want
 from danlu.scheduler.ordering import Turns, Uses, is_of_one, turns_of
 from danlu.scheduler.placement import Fleet
 from danlu.scheduler.preemption import Reclaim
+from danlu.scheduler.reasons import Left, Waits
+from danlu.scheduler.reservations import Book
 from danlu.scheduler.snapshot import Plan, Snapshot, Start, Stop, Wait, Waiting
-from danlu.scheduler.waits import Left, Waits
 
 __all__ = ["fits_ever", "plan", "seat_now"]
 

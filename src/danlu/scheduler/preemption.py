@@ -3,9 +3,9 @@
 from datetime import datetime
 
 from danlu.scheduler.admission import Admission
-from danlu.scheduler.backfill import Book, spots_at
-from danlu.scheduler.free import NEVER, FreeNode, Want
+from danlu.scheduler.node_timeline import NEVER, FreeNode, Want
 from danlu.scheduler.placement import SOON, Fleet, end_of
+from danlu.scheduler.reservations import Book, spots_at
 from danlu.scheduler.snapshot import Holding, Snapshot, Stop, Waiting
 
 _JUST_AFTER = 1e-6

@@ -10,7 +10,7 @@ from sqlalchemy.exc import ArgumentError, DataError, IntegrityError, SQLAlchemyE
 
 from danlu.errors import Conflict, DanluError, Invalid
 from danlu.store import tables
-from danlu.store.rows import Row
+from danlu.store.job_rows import Row
 
 
 class Database(Protocol):

@@ -22,8 +22,8 @@ from sqlalchemy import (
 )
 
 from danlu.domain.job import JobState
-from danlu.store import rows, tables
-from danlu.store.base import JobFilter, Page
+from danlu.store import job_rows, tables
+from danlu.store.protocol import JobFilter, Page
 
 NEWEST = 2**63 - 1
 
@@ -67,18 +67,18 @@ def page(connection: Connection, wanted: JobFilter, limit: int, before: int | No
     limit = max(limit, 1)
     key, value = wanted.label or ("", "")
     values = {
-        "user": rows.stored(wanted.user),
-        "name": rows.stored(wanted.name),
-        "array": rows.stored(wanted.array_id),
-        "team": rows.stored(wanted.team),
-        "queue": rows.stored(wanted.queue),
-        "key": rows.indexed(key),
-        "value": rows.indexed(value),
+        "user": job_rows.stored(wanted.user),
+        "name": job_rows.stored(wanted.name),
+        "array": job_rows.stored(wanted.array_id),
+        "team": job_rows.stored(wanted.team),
+        "queue": job_rows.stored(wanted.queue),
+        "key": job_rows.indexed(key),
+        "value": job_rows.indexed(value),
         "before": NEWEST if before is None else before,
         "n": limit + 1,
     }
     text, fixed = page_text(Shape.of(wanted), connection.dialect)
-    found = rows.jobs_of(connection.exec_driver_sql(text, fixed | values))
+    found = job_rows.jobs_of(connection.exec_driver_sql(text, fixed | values))
     return Page(found[:limit], found[limit - 1].seq if len(found) > limit else None)
 
 

@@ -7,12 +7,12 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Float, Select, Table, bindparam, cast, func, select
 
-from danlu.domain.account import AuditEntry
-from danlu.domain.ledger import Charge
+from danlu.domain.charge import Charge
+from danlu.domain.people import AuditEntry
 from danlu.store import people_rows, tables
+from danlu.store.job_rows import micros, restored, stored
 from danlu.store.pages import NEWEST, newest, no_index, pin
-from danlu.store.people import People, Use, UseFilter
-from danlu.store.rows import micros, restored, stored
+from danlu.store.people_protocol import People, Use, UseFilter
 
 _MICROS_PER_HOUR = 3_600_000_000.0
 _MICROS_PER_SECOND = 1_000_000.0

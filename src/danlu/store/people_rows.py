@@ -8,7 +8,8 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Select, Table, bindparam, select
 
-from danlu.domain.account import (
+from danlu.domain.charge import Charge
+from danlu.domain.people import (
     AccountRequest,
     AuditEntry,
     Boost,
@@ -19,11 +20,10 @@ from danlu.domain.account import (
     Role,
     Team,
 )
-from danlu.domain.ledger import Charge
 from danlu.domain.quota import Period, Quota
 from danlu.store import tables
-from danlu.store.people import Limit, Member, NoBoost, NoInvitation, PeopleChange
-from danlu.store.rows import Row, maybe_moment, micros, moment, restored, stored
+from danlu.store.job_rows import Row, maybe_moment, micros, moment, restored, stored
+from danlu.store.people_protocol import Limit, Member, NoBoost, NoInvitation, PeopleChange
 
 _MICROSECOND = timedelta(microseconds=1)
 

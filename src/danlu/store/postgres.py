@@ -10,7 +10,7 @@ from sqlalchemy.pool import NullPool
 
 from danlu.errors import DanluError, Invalid, Refused, StoreDown
 from danlu.store.database import holder, read_next_seq, told_alike
-from danlu.store.rows import Row
+from danlu.store.job_rows import Row
 
 # Any number that no other program on the same database uses: "danlu".
 _LEASE = 0x64616E6C75

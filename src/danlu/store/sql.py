@@ -10,18 +10,18 @@ from typing import Any, TypeVar
 from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
-from danlu.domain.account import AuditEntry
+from danlu.domain.charge import Charge
 from danlu.domain.job import Job, JobId
-from danlu.domain.ledger import Charge
+from danlu.domain.people import AuditEntry
 from danlu.errors import Invalid, StoreDown
-from danlu.store import changes, pages, people_queries, queries, tables
-from danlu.store.base import ArraySummary, JobFilter, Outcome, Page, PastRun, Token
+from danlu.store import job_queries, operations, pages, people_queries, tables
 from danlu.store.database import Database, parse_url
-from danlu.store.ledger import Ledger
-from danlu.store.people import People, PeopleChange, Use, UseFilter
-from danlu.store.rows import stored
+from danlu.store.job_rows import stored
+from danlu.store.people_protocol import People, PeopleChange, Use, UseFilter
+from danlu.store.protocol import ArraySummary, JobFilter, Outcome, Page, PastRun, Token
 from danlu.store.schema import bring_up
 from danlu.store.writer import Writer
+from danlu.store.writer_state import Ledger
 
 _READERS = 4
 _PATIENCE = timedelta(seconds=5)
@@ -102,7 +102,7 @@ class SqlStore:
         environ: Mapping[str, str] | None = None,
         audit: Sequence[AuditEntry] = (),
     ) -> Sequence[Job]:
-        made: Sequence[Job] = await self._write(changes.Insert(tuple(jobs), key, environ, tuple(audit)))
+        made: Sequence[Job] = await self._write(operations.Insert(tuple(jobs), key, environ, tuple(audit)))
         return made
 
     async def update(
@@ -112,57 +112,57 @@ class SqlStore:
         charges: Sequence[Charge] = (),
         audit: Sequence[AuditEntry] = (),
     ) -> None:
-        await self._write(changes.Update(tuple(jobs), tuple(past), tuple(charges), tuple(audit)))
+        await self._write(operations.Update(tuple(jobs), tuple(past), tuple(charges), tuple(audit)))
 
     async def remove(self, ids: Sequence[JobId], audit: Sequence[AuditEntry] = ()) -> int:
-        gone: int = await self._write(changes.Remove(tuple(ids), tuple(audit)))
+        gone: int = await self._write(operations.Remove(tuple(ids), tuple(audit)))
         return gone
 
     async def get(self, job_id: str) -> Job | None:
-        return await self._read(queries.get, job_id)
+        return await self._read(job_queries.get, job_id)
 
     async def get_all(self, ids: Sequence[str]) -> Sequence[Job]:
-        return await self._read(queries.get_all, ids) if ids else ()
+        return await self._read(job_queries.get_all, ids) if ids else ()
 
     async def find(self, prefix: str, *, limit: int = 10) -> Sequence[str]:
-        return await self._read(queries.find, prefix, limit)
+        return await self._read(job_queries.find, prefix, limit)
 
     async def latest(self, user: str, back: int = 0) -> str | None:
-        return await self._read(queries.latest, user, back)
+        return await self._read(job_queries.latest, user, back)
 
     async def page(self, wanted: JobFilter, *, limit: int, before: int | None = None) -> Page:
         return await self._read(pages.page, wanted, limit, before)
 
     async def outcome(self, ref: str) -> Outcome:
-        return await self._read(queries.outcome, ref)
+        return await self._read(job_queries.outcome, ref)
 
     async def array(self, array_id: str) -> ArraySummary:
-        return await self._read(queries.array, array_id)
+        return await self._read(job_queries.array, array_id)
 
     async def past_runs(self, job_id: JobId) -> Sequence[PastRun]:
-        return await self._read(queries.past_runs, job_id)
+        return await self._read(job_queries.past_runs, job_id)
 
     async def environ(self, environ_id: str) -> Mapping[str, str]:
-        return await self._read(queries.environ, environ_id)
+        return await self._read(job_queries.environ, environ_id)
 
     async def add_token(self, token: Token, audit: Sequence[AuditEntry] = ()) -> None:
-        await self._write(changes.AddToken(token, tuple(audit)))
+        await self._write(operations.AddToken(token, tuple(audit)))
 
     async def tokens(self) -> Sequence[Token]:
-        return await self._read(queries.tokens)
+        return await self._read(job_queries.tokens)
 
     async def token(self, digest: str) -> Token | None:
-        return await self._read(queries.token, digest)
+        return await self._read(job_queries.token, digest)
 
     async def drop_token(self, token_id: str, audit: Sequence[AuditEntry] = ()) -> bool:
-        gone: bool = await self._write(changes.DropToken(token_id, tuple(audit)))
+        gone: bool = await self._write(operations.DropToken(token_id, tuple(audit)))
         return gone
 
     async def people(self) -> People:
         return await self._read(people_queries.people)
 
     async def record(self, changed: Sequence[PeopleChange], audit: Sequence[AuditEntry] = ()) -> None:
-        await self._write(changes.Record(tuple(changed), tuple(audit)))
+        await self._write(operations.Record(tuple(changed), tuple(audit)))
 
     async def audit(
         self, *, limit: int, before: int | None = None, who: str = "", what: str = "", target: str = ""
@@ -175,7 +175,7 @@ class SqlStore:
     async def charges(self, since: datetime, *, with_gpus: bool = False) -> Sequence[Charge]:
         return await self._read(people_queries.charges, since, with_gpus)
 
-    async def _write(self, change: changes.Change) -> Any:
+    async def _write(self, change: operations.Change) -> Any:
         if self._writer is None:
             raise StoreDown("the store is not open")
         return await self._writer.write(change)
@@ -205,9 +205,9 @@ class SqlStore:
 def _tidied(connection: Connection) -> tuple[Job, ...]:
     """The active jobs, after dropping what no active job needs."""
     with connection.begin():
-        jobs = queries.active(connection)
+        jobs = job_queries.active(connection)
         needed = {job.spec.environ for job in jobs}
-        unneeded = [stored(one) for one in queries.environ_ids(connection) if one not in needed]
+        unneeded = [stored(one) for one in job_queries.environ_ids(connection) if one not in needed]
         for one in unneeded:
             connection.execute(tables.environs.delete().where(tables.environs.c.id == one))
     return jobs

@@ -14,7 +14,7 @@ from sqlalchemy.pool import NullPool
 
 from danlu.errors import DanluError, Invalid, Refused, StoreDown
 from danlu.store.database import holder, read_next_seq, told_alike
-from danlu.store.rows import Row
+from danlu.store.job_rows import Row
 
 RESERVE_BYTES = 16 << 20  # thousands of stops and ends
 

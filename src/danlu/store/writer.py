@@ -13,9 +13,9 @@ from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from danlu.errors import DanluError, Refused, StoreDown
-from danlu.store.changes import Change, Insert, Statements, Transaction
 from danlu.store.database import Database, unfit
-from danlu.store.ledger import Draft, Ledger
+from danlu.store.operations import Change, Insert, Statements, Transaction
+from danlu.store.writer_state import Draft, Ledger
 
 log = logging.getLogger(__name__)
 

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from danlu.engines.slurm_job_text import ACCOUNTING_FORMAT, QUEUE_FORMAT
+from danlu.engines.slurm.text.parse_jobs import ACCOUNTING_FORMAT, QUEUE_FORMAT
 from tests.slurm.cage import wait_until
 from tests.slurm.cluster import SlurmCluster, slurm_cluster
 from tests.slurm.layout import Layout

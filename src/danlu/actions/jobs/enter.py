@@ -1,0 +1,66 @@
+"""Going into a running job: a command in its allocation and environment."""
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from danlu.actions.audit import of_jobs
+from danlu.actions.cluster.queue_rules import Queues, check_sitting
+from danlu.actions.jobs.references import resolve_one
+from danlu.actions.jobs.run_as import check_inside
+from danlu.domain.job import Job, JobState
+from danlu.domain.people import Actor, demand
+from danlu.engines.base import Engine, Handle, Reachable, Stream
+from danlu.errors import Refused
+from danlu.state.jobs import Book
+from danlu.store.people_protocol import PeopleStore
+
+
+@dataclass(frozen=True, slots=True)
+class Terminal:
+    """The screen in front of the person."""
+
+    kind: str = "xterm"
+    rows: int = 24
+    columns: int = 80
+
+
+def check_entrant(actor: Actor, job: Job) -> None:
+    """Refuse who may not be inside the job, or not any more."""
+    demand(actor, "job.exec", job.user, f"job {job.id}", teams=(job.spec.team,))
+    check_inside(actor, job.user)
+
+
+async def enter(
+    book: Book,
+    people: PeopleStore,
+    engine: Engine,
+    queues: Queues,
+    actor: Actor,
+    ref: str,
+    argv: tuple[str, ...],
+    terminal: Terminal | None,
+    *,
+    now: datetime,
+) -> tuple[Job, Stream]:
+    """Start `argv` inside the job, on a terminal if there is one; it ends with the job at the latest."""
+    job = await resolve_one(book, actor, ref)
+    check_entrant(actor, job)
+    if job.state is not JobState.RUNNING or job.handle is None:
+        raise Refused(f"{job.id} is {job.state}; one can only enter a running job", f"see `danlu show {job.id}`")
+    if terminal is not None:
+        check_sitting(queues, job.id, job.spec)
+    if not isinstance(engine, Reachable):
+        raise Refused(f"jobs of the engine `{engine.name}` cannot be entered")
+    # The log first: there may be an entry of somebody whom the engine then kept out, but nobody inside without one.
+    if noted := of_jobs(actor, "job.exec", [job], now=now):
+        await people.record((), noted)
+    screen = terminal or Terminal()
+    stream = await engine.shell(
+        Handle(job.handle),
+        argv,
+        tty=terminal is not None,
+        term=screen.kind,
+        rows=screen.rows,
+        columns=screen.columns,
+    )
+    return job, stream

@@ -1,0 +1,139 @@
+"""Runs that did not come through Danlu: seen, counted, stopped by who they belong to. Nothing else is done to them."""
+
+import re
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import NoReturn
+
+from danlu.actions.audit import entry
+from danlu.actions.people.context import Office
+from danlu.domain.charge import Charge
+from danlu.domain.people import Actor, demand
+from danlu.engines.base import Engine, OtherRun, RunState, SeesOthers
+from danlu.errors import Forbidden, NotFound, Refused
+from danlu.state.inventory import Inventory
+
+# `slurm:17`, `slurm:17_3`, `slurm:17_[4-9]`: an engine's name, and what that calls it.
+_OTHERS_ID = re.compile(r"[a-z]+:\d\S*")
+
+
+@dataclass(frozen=True, slots=True)
+class OtherFilter:
+    """Which of them to list. Empty fields do not restrict."""
+
+    user: str = ""
+    queue: str = ""
+    name: str = ""
+    states: frozenset[RunState] = frozenset()
+
+
+def is_others(ref: str) -> bool:
+    """Is this how an engine calls runs? Those that did not come through Danlu have no other id."""
+    return _OTHERS_ID.fullmatch(ref) is not None
+
+
+def refuse_others(ref: str) -> NoReturn:
+    """Where only a job will do."""
+    raise Refused(
+        f"{ref[:60]} did not come through Danlu: its command, its log and what is inside are only its owner's",
+        f"Danlu shows it (`danlu show {ref[:60]}`), counts it, and lets its owner stop it",
+        code="other",
+    )
+
+
+def list_others(inventory: Inventory, actor: Actor, wanted: OtherFilter) -> list[OtherRun]:
+    """Those that run, then those that wait; of each the newest first."""
+    demand(actor, "other.list", wanted.user or actor.name, "the list of what others run")
+    found = [
+        one
+        for one in inventory.others
+        if wanted.user in ("", one.user)
+        and wanted.queue in ("", one.queue)
+        and wanted.name in ("", one.name)
+        and (not wanted.states or one.state in wanted.states)
+    ]
+    return sorted(found, key=_newest_first)
+
+
+def _newest_first(other: OtherRun) -> tuple[bool, float]:
+    return other.state is not RunState.RUNNING, -(other.submitted_at.timestamp() if other.submitted_at else 0.0)
+
+
+def find_others(inventory: Inventory, engine: Engine, actor: Actor, ref: str) -> list[OtherRun]:
+    """The run that `ref` means; the number of an array means all of its tasks, that of a job of several kinds all its
+    parts. Of those that wait together some may have begun since somebody read how they are called."""
+    known, bracket, _ = ref.partition("[")
+    found = [one for one in inventory.others if one.id == ref]
+    if not found and isinstance(engine, SeesOthers):
+        found = [task for one in inventory.others if (task := engine.one_of(one, ref))]
+    parts = f"{known}[" if bracket else (f"{ref}_", f"{ref}+")
+    found = found or [one for one in inventory.others if one.id.startswith(parts)]
+    if not found:
+        raise NotFound(f"no run `{ref[:60]}` is known", "`danlu ps --all` lists those that did not come through Danlu")
+    for one in found:
+        demand(actor, "other.show", one.user, one.id)
+    return found
+
+
+async def stop_others(
+    inventory: Inventory, office: Office, engine: Engine, actor: Actor, ref: str, *, now: datetime
+) -> list[OtherRun]:
+    """Ask it to end, in the engine's own way. The log first: there may be an entry without a stop, but no stop without
+    an entry."""
+    found = find_others(inventory, engine, actor, ref)
+    for one in found:
+        _demand_owner(office, actor, one)
+    if not actor.is_alone or found[0].user != actor.name:
+        detail = f"of {found[0].user}" if found[0].user != actor.name else ""
+        await office.store.record((), [entry(actor, "other.stop", ref, detail, now=now)])
+    for one in found:
+        await engine.stop(one.handle, grace=timedelta(0))
+    return found
+
+
+def _demand_owner(office: Office, actor: Actor, other: OtherRun) -> None:
+    """It belongs to a Unix user. Whoever has an account of that name is that user where jobs run as the accounts they
+    are of; elsewhere only the kernel's word says so."""
+    demand(actor, "other.stop", other.user, other.id)
+    if actor.is_admin or actor.is_unix_user or office.rules.as_submitter:
+        return
+    raise Forbidden(
+        f"{other.id} belongs to the Unix user {other.user}, and that you are that user, this server cannot know",
+        "come by its Unix socket, ask an administrator, or stop it with the engine's own command",
+    )
+
+
+def run_id_of(other: OtherRun) -> str:
+    """For the books: one that is begun again is another run, and so is a number that is given again."""
+    assert other.started_at is not None
+    return f"{other.id}@{other.started_at.timestamp():.0f}"
+
+
+def charge_of_other(other: OtherRun, ended_at: datetime, shards_per_gpu: int) -> Charge:
+    """What it has used until then."""
+    ask, started_at = other.ask, other.started_at or ended_at
+    gpus, shards = _cards(other)
+    is_over = other.state is RunState.ENDED
+    return Charge(
+        run_id=run_id_of(other) if other.started_at else other.id,
+        user=other.user,
+        team="",
+        queue=other.queue,
+        submitted_at=min(other.submitted_at or started_at, started_at),
+        started_at=started_at,
+        ended_at=max(ended_at, started_at),
+        gpus=gpus,
+        shards=shards,
+        shards_per_gpu=shards_per_gpu,
+        cpus=sum(seat.cpus for seat in other.seats) or ask.cpus * ask.nodes,
+        memory_mib=sum(seat.memory_mib for seat in other.seats) or ask.memory_mib * ask.nodes,
+        time_limit=other.ends_at - started_at if other.ends_at and not is_over else None,
+    )
+
+
+def _cards(other: OtherRun) -> tuple[int, int]:
+    """As they were given, where that is known: not every node gives the same number."""
+    gpus, shards = sum(len(seat.gpus) for seat in other.seats), sum(seat.shards for seat in other.seats)
+    if gpus or shards:
+        return gpus, shards
+    return other.ask.gpus * other.ask.nodes, other.ask.shards * other.ask.nodes

@@ -1,0 +1,74 @@
+"""From what a person types (`k3fz`, `@`, `@~1`, an array's id, `slurm:17`) to the jobs it means."""
+
+import re
+from collections.abc import Callable
+
+from danlu.actions.jobs.external import is_others, refuse_others
+from danlu.domain.job import Job
+from danlu.domain.people import Actor
+from danlu.engines.base import Engine, Handle, NamesRuns
+from danlu.errors import Ambiguous, Invalid, NotFound
+from danlu.state.jobs import Book
+from danlu.store.protocol import JobFilter
+
+# One array has at most this many tasks, so all of it fits one page.
+WHOLE_ARRAY = 100_000
+
+
+def engine_ids(engine: Engine) -> Callable[[Job], str]:
+    """How the engine's own tools call a job that it has now. Empty: not at all."""
+
+    def engine_id(job: Job) -> str:
+        if not isinstance(engine, NamesRuns) or not job.handle or not job.state.is_given:
+            return ""
+        return engine.name_of(Handle(job.handle))
+
+    return engine_id
+
+
+async def resolve_id(book: Book, actor: Actor, ref: str) -> str:
+    """The one id of a job or array that `ref` means."""
+    if match := re.fullmatch(r"@(?:~(\d{1,6}))?", ref):
+        back = int(match[1] or 0)
+        found = await book.store.latest(actor.name, back)
+        if found is None:
+            which = "no job yet" if not back else f"fewer than {back + 1} jobs"
+            raise NotFound(f"you have {which}", "submit one: `danlu run -- echo hello`")
+        return found
+    if ref in book.live.jobs:
+        return ref
+    if is_others(ref):
+        for job in book.live.holding():
+            if book.engine_id(job) == ref:
+                return job.id
+        refuse_others(ref)
+    if not re.fullmatch(r"[a-z0-9]{1,12}(_\d{0,9})?", ref):
+        raise NotFound(f"no job `{ref}`", "an id looks like `k3fz82aw`; `danlu ps` lists yours")
+    candidates = await book.store.find(ref)
+    if not candidates:
+        raise NotFound(f"no job `{ref}`", "`danlu ps` lists yours")
+    if len(candidates) > 1:
+        raise Ambiguous(f"`{ref}` fits several jobs: {', '.join(candidates[:5])}", "type more of the id")
+    return candidates[0]
+
+
+async def resolve(book: Book, actor: Actor, ref: str) -> list[Job]:
+    """The job, or every task of the array, that `ref` means."""
+    job_id = await resolve_id(book, actor, ref)
+    job = await book.get(job_id)
+    if job is not None:
+        return [job]
+    page = await book.store.page(JobFilter(array_id=job_id), limit=WHOLE_ARRAY)
+    if not page.jobs:
+        raise NotFound(f"no job `{ref}`", "`danlu ps` lists yours")
+    # What is in hand is at least as new as what was read.
+    return [book.live.jobs.get(job.id, job) for job in reversed(page.jobs)]
+
+
+async def resolve_one(book: Book, actor: Actor, ref: str) -> Job:
+    """A single job; an array must name its task."""
+    jobs = await resolve(book, actor, ref)
+    if len(jobs) > 1 or (jobs[0].array_id and ref == jobs[0].array_id):
+        first = jobs[0]
+        raise Invalid(f"{first.array_id} is an array of {len(jobs)} jobs", f"pick one, for example `{first.id}`")
+    return jobs[0]

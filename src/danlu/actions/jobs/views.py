@@ -1,0 +1,206 @@
+"""What people see: jobs, nodes and who holds their cards."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from danlu.actions.jobs.references import resolve
+from danlu.domain.job import ACTIVE, Job, JobState, Reason
+from danlu.domain.people import Actor, demand, may
+from danlu.domain.resources import Ask, Gpu, Node, Seat
+from danlu.engines.base import NodeNow, OtherRun
+from danlu.state.inventory import Inventory
+from danlu.state.jobs import Book
+from danlu.state.occupancy import Sitting, cards_of, fill
+from danlu.state.snapshots import holding_of
+from danlu.store.protocol import JobFilter, Page
+
+MAX_PAGE = 1000
+# The texts of these name commands and folders; to others they say only this.
+_TELLING = {
+    "not_prepared": "it could not be made ready",
+    "not_started": "it could not be started",
+    "retry": "waits to be tried again",
+}
+# What another system said, word for word, comes last and after this: nobody knows what it names.
+_WORD_FOR_WORD = " (Slurm: "
+_NEVER = datetime.max.replace(tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    id: str
+    user: str
+    node: str
+    gpus: tuple[int, ...]
+    shards: int
+    ends_at: datetime | None
+    team: str = ""
+    is_other: bool = False  # it did not come through Danlu
+
+
+@dataclass(frozen=True, slots=True)
+class GpuView:
+    """`holders` may be missing for a moment: a card is taken, and the engine was not asked yet who has it."""
+
+    gpu: Gpu
+    use: str  # `free`, `exclusive` or `shared`
+    shards_free: int
+    holders: tuple[Holder, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class NodeView:
+    node: Node
+    cpus_free: int
+    memory_free_mib: int
+    gpus: tuple[GpuView, ...]
+    holders: tuple[Holder, ...]  # everybody who runs something there
+    state: str = ""  # in the engine's own word
+    why_closed: str = ""
+
+
+async def show_job(book: Book, actor: Actor, ref: str) -> list[Job]:
+    """The job, or every task of the array, that `ref` means."""
+    found = await resolve(book, actor, ref)
+    for job in found:
+        demand(actor, "job.show", job.user, f"job {job.id}", teams=(job.spec.team,))
+    return found
+
+
+def sees_command(actor: Actor, job: Job) -> bool:
+    """Whether somebody is told what the job does: its command, variables, folders and log."""
+    return may(actor, "job.show_command", job.user, (job.spec.team,))
+
+
+def reason_for(actor: Actor, job: Job, reason: Reason) -> Reason:
+    """A reason, without what only those are told who see the command."""
+    if sees_command(actor, job):
+        return reason
+    return Reason(reason.code, _TELLING.get(reason.code) or reason.text.partition(_WORD_FOR_WORD)[0])
+
+
+async def list_jobs(book: Book, actor: Actor, wanted: JobFilter, *, limit: int, before: int | None) -> Page:
+    demand(actor, "job.list", wanted.user or actor.name, "the list of jobs")
+    limit = max(1, min(limit, MAX_PAGE))
+    if wanted.states and wanted.states <= ACTIVE:
+        return _active_page(book, wanted, limit, before)
+    return await book.store.page(wanted, limit=limit, before=before)
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A job, or an array that stands in one line: its newest task that fits, and how many are in each state."""
+
+    job: Job
+    tasks: Mapping[JobState, int] | None = None
+
+
+async def list_lines(
+    book: Book, actor: Actor, wanted: JobFilter, *, limit: int, before: int | None
+) -> tuple[list[Line], int | None]:
+    """As `list_jobs`, but an array of a thousand tasks is one line. Tasks were submitted together, so their numbers
+    have no gaps: having met one, the next look begins before all of them."""
+    lines: list[Line] = []
+    while len(lines) < min(limit, MAX_PAGE):
+        page = await list_jobs(book, actor, wanted, limit=limit - len(lines), before=before)
+        for job in page.jobs:
+            before = job.seq
+            if job.array_id:
+                array = await book.store.array(job.array_id)
+                lines.append(Line(job, array.states))
+                before = array.first_seq
+                break
+            lines.append(Line(job))
+        else:
+            if page.next_before is None:
+                return lines, None
+    is_more = bool((await list_jobs(book, actor, wanted, limit=1, before=before)).jobs)
+    return lines, before if is_more else None
+
+
+def _active_page(book: Book, wanted: JobFilter, limit: int, before: int | None) -> Page:
+    """What is active is in hand: no index is needed to find a few of them among a million that have ended."""
+    found = [job for job in book.live.jobs.values() if _is_wanted(job, wanted) and (before is None or job.seq < before)]
+    found.sort(key=lambda job: -job.seq)
+    return Page(tuple(found[:limit]), found[limit - 1].seq if len(found) > limit else None)
+
+
+def _is_wanted(job: Job, wanted: JobFilter) -> bool:
+    return (
+        job.state in wanted.states
+        and wanted.user in ("", job.user)
+        and wanted.name in ("", job.spec.name)
+        and wanted.array_id in ("", job.array_id)
+        and wanted.team in ("", job.spec.team)
+        and wanted.queue in ("", job.spec.queue)
+        and (wanted.label is None or wanted.label in job.spec.labels)
+    )
+
+
+def check_status(actor: Actor) -> None:
+    """Refuse who may not know how the installation stands."""
+    demand(actor, "server.status", actor.name, "the status")
+
+
+def node_views(book: Book, inventory: Inventory, actor: Actor, *, now: datetime) -> list[NodeView]:
+    """Each node with what is free, who runs something there, and who holds each card."""
+    demand(actor, "node.list", actor.name, "the list of nodes")
+    there: dict[str, list[tuple[Sitting, Holder]]] = {}
+    for job in book.live.holding():
+        _seat(there, job.id, job.seats, job.spec.ask, holders_of(job, now))
+    for other in inventory.others:
+        _seat(there, other.id, other.seats, other.ask, holders_of_other(other))
+    return [_node_view(node, there.get(node.name, []), inventory.now.get(node.name)) for node in inventory.nodes]
+
+
+def _seat(
+    there: dict[str, list[tuple[Sitting, Holder]]], key: str, seats: Sequence[Seat], ask: Ask, holders: Sequence[Holder]
+) -> None:
+    for seat, holder in zip(seats, holders, strict=True):
+        there.setdefault(seat.node, []).append((Sitting(key, seat, ask.gpus, ask.shards), holder))
+
+
+def holders_of(job: Job, now: datetime) -> list[Holder]:
+    """What a job holds, on each of its nodes; nothing as long as it waits."""
+    if not job.seats:
+        return []
+    ends_at = holding_of(job, now).ends_at
+    return [
+        Holder(job.id, job.user, seat.node, cards_of(seat), seat.shards, ends_at, job.spec.team) for seat in job.seats
+    ]
+
+
+def holders_of_other(other: OtherRun) -> list[Holder]:
+    return [
+        Holder(other.id, other.user, seat.node, cards_of(seat), seat.shards, other.ends_at, is_other=True)
+        for seat in other.seats
+    ]
+
+
+def by_end(holder: Holder) -> tuple[datetime, str]:
+    """The next to end first; who has no time limit last."""
+    return holder.ends_at or _NEVER, holder.id
+
+
+def _node_view(node: Node, there: Sequence[tuple[Sitting, Holder]], now: NodeNow | None) -> NodeView:
+    found = fill(node, [sitting for sitting, _ in there], now)
+    views = []
+    for gpu in node.gpus:
+        card = found[gpu.index]
+        use = "exclusive" if card.is_whole else "shared" if card.shards else "free"
+        free = 0 if card.is_whole else gpu.shards - card.shards
+        views.append(GpuView(gpu, use, free, tuple(holder for _, holder in there if holder.id in card.keys)))
+    seats = [sitting.seat for sitting, _ in there]
+    cpus, memory_mib = sum(seat.cpus for seat in seats), sum(seat.memory_mib for seat in seats)
+    if now is not None and seats:  # where nobody sits, the engine only has not counted again
+        cpus, memory_mib = max(cpus, now.cpus), max(memory_mib, now.memory_mib)
+    return NodeView(
+        node,
+        node.cpus - cpus,
+        node.memory_mib - memory_mib,
+        tuple(views),
+        tuple(holder for _, holder in there),
+        now.state if now else "",
+        now.why if now and not node.accepts_jobs else "",
+    )

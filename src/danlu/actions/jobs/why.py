@@ -1,0 +1,186 @@
+"""Why a job waits: what blocks it, who holds what until when, and what would start now instead."""
+
+import asyncio
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from itertools import chain
+
+from danlu.actions.cluster.queue_rules import nodes_in
+from danlu.actions.jobs.alternatives import NO_HELP, Alternative, Choices, Defaults, find_alternatives
+from danlu.actions.jobs.references import resolve_one
+from danlu.actions.jobs.submit import Rules, accept, changed
+from danlu.actions.jobs.views import Holder, by_end, holders_of, holders_of_other, reason_for
+from danlu.domain.job import Job, JobSpec, JobState, Reason
+from danlu.domain.people import Actor, Membership, demand
+from danlu.domain.request import Wish, wish_of
+from danlu.domain.resources import Ask, Seat, model_fits
+from danlu.errors import DanluError
+from danlu.scheduler.estimates import with_guess
+from danlu.scheduler.plan import plan, seat_now
+from danlu.scheduler.reasons_quota import who_fills
+from danlu.scheduler.snapshot import Snapshot, Wait, Waiting
+from danlu.state.jobs import Book
+from danlu.state.occupancy import cards_of
+from danlu.state.snapshots import Outlook, entry_of
+
+# Reasons of plan() that say in numbers what an engine says in general.
+_NO_ROOM = frozenset({"no_gpus", "no_shards", "no_cpus", "no_memory", "no_nodes"})
+# Why a job waits in an engine's own queue, if it waits for what others hold.
+_FOR_ROOM = frozenset({"no_room", "behind", "quota", "reclaiming"}) | _NO_ROOM
+# Nobody is in the way: it would not start on empty nodes either.
+_NOBODYS_FAULT = NO_HELP | {"closed", "no_queue", "never_fits"}
+NOT_LOOKED_AT = "slurm_new"  # the engine has only just got it
+_GUESSED = frozenset({"no_room", "behind", "reclaiming", NOT_LOOKED_AT}) | _NO_ROOM
+
+TeamsOf = Callable[[str], tuple[Membership, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class Why:
+    job: Job
+    reason: Reason
+    place: int | None = None
+    estimated_at: datetime | None = None
+    is_guess: bool = False
+    holders: tuple[Holder, ...] = ()  # who is in the way, the next to end first
+    alternatives: tuple[Alternative, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class DryRun:
+    """Where a job would run now, or why not yet and what would."""
+
+    answer: Seat | Wait
+    alternatives: tuple[Alternative, ...] = ()
+
+
+async def why(
+    book: Book, outlook: Outlook, rules: Rules, teams_of: TeamsOf, actor: Actor, ref: str, *, now: datetime
+) -> Why:
+    """Why a job waits, or what became of it: planned anew, so that the answer is of this moment."""
+    job = await resolve_one(book, actor, ref)
+    demand(actor, "job.why", job.user, f"job {job.id}", teams=(job.spec.team,))
+    if job.state not in (JobState.QUEUED, JobState.PENDING):
+        return Why(job, reason_for(actor, job, job.reason))
+    owner = Actor(job.user, teams=teams_of(job.user))
+    choices = choices_of(rules, owner, job.spec)
+    snapshot = outlook.snapshot(book.live, now)
+    wait, found, filling = await asyncio.to_thread(_think, snapshot, job, choices)
+    if job.state is JobState.PENDING:
+        wait = _as_the_engine_says(job, wait, outlook.estimates.get(job.id))
+    elif wait is None:
+        return Why(job, Reason("starting", "starts right now"), None, now)
+    ways = _Ways(job, wait.reason, rules, filling)
+    held = [one for one in book.live.holding() if ways.holds(one.id, one.seats, one.spec.ask)]
+    others = [one for one in rules.inventory.others if ways.holds(one.id, one.seats, one.ask)]
+    all_held = [*(holders_of(one, now) for one in held), *map(holders_of_other, others)]
+    holders = sorted(chain.from_iterable(all_held), key=by_end)
+    place = wait.place if job.state is JobState.QUEUED else None
+    return Why(job, wait.reason, place, wait.estimated_at, wait.is_guess, tuple(holders), found)
+
+
+def _as_the_engine_says(job: Job, wait: Wait | None, estimated_at: datetime | None) -> Wait:
+    """A job in the engine's own queue: the engine knows best why it waits, and when it starts if it says so."""
+    if wait is None:
+        return Wait(job.reason, 0, estimated_at)
+    reason = job.reason
+    if wait.reason.code == "reclaiming":
+        return wait  # of which the engine knows nothing
+    if reason.code == NOT_LOOKED_AT and wait.reason.code in _NO_ROOM:
+        reason = wait.reason  # what the engine will see as well
+    elif reason.code in ("no_room", "behind") and wait.reason.code in _NO_ROOM:
+        reason = Reason(reason.code, f"{reason.text}: {wait.reason.text}")
+    if estimated_at is not None:
+        return Wait(reason, wait.place, estimated_at)
+    # We can guess when there is room, and not when somebody lets it go, or what else the engine waits for.
+    guessed = wait.estimated_at if reason.code in _GUESSED else None
+    return Wait(reason, wait.place, guessed, is_guess=True)
+
+
+async def dry_run(book: Book, outlook: Outlook, rules: Rules, actor: Actor, wish: Wish, *, now: datetime) -> DryRun:
+    """What would become of a job if it were submitted now. Nothing is remembered."""
+    demand(actor, "job.submit", actor.name, "a new job")
+    spec, _ = accept(rules, actor, wish)
+    entry = entry_of(spec, "this job", actor.name, 2**62)
+    snapshot, choices = outlook.snapshot(book.live, now), choices_of(rules, actor, spec)
+
+    def think() -> DryRun:
+        answer = seat_now(snapshot, entry)
+        if isinstance(answer, Seat):
+            return DryRun(answer)
+        guessed = with_guess(answer, replace(snapshot, waiting=(*snapshot.waiting, entry)), entry.key)
+        return DryRun(guessed, find_alternatives(snapshot, entry, choices))
+
+    return await asyncio.to_thread(think)
+
+
+def choices_of(rules: Rules, owner: Actor, spec: JobSpec) -> Choices:
+    """The other queues and teams with which the owner's submit would be accepted."""
+    wish = replace(wish_of(spec), array="")
+
+    def accepted(**changes: str) -> JobSpec | None:
+        try:
+            return accept(rules, owner, changed(rules, spec, wish, changes))[0]
+        except DanluError:
+            return None
+
+    queues = {
+        name: Defaults(found.priority, found.time_limit)
+        for name in rules.queues
+        if name != spec.queue and (found := accepted(queue=name))
+    }
+    teams = [one.team for one in owner.teams if one.team != spec.team and accepted(team=one.team)]
+    return Choices(queues, teams)
+
+
+def _think(
+    snapshot: Snapshot, job: Job, choices: Choices
+) -> tuple[Wait | None, tuple[Alternative, ...], Collection[str]]:
+    """Why it waits, what would start instead, and the runs that fill its quota."""
+    key = job.group if job.state is JobState.QUEUED else job.id
+    wait = plan(snapshot).waits.get(key)
+    entry = next((one for one in (*snapshot.waiting, *snapshot.pending) if one.key == key), None)
+    if wait is not None and job.state is JobState.QUEUED:
+        wait = with_guess(wait, snapshot, key, tuple(one.on for one in job.waiting_for))
+    if wait is None or entry is None or wait.reason.code in NO_HELP or job.waiting_for:
+        return wait, (), ()
+    filling = who_fills(snapshot, entry) if wait.reason.code == "quota" else ()
+    return wait, find_alternatives(_less(snapshot, entry), entry, choices), filling
+
+
+def _less(snapshot: Snapshot, entry: Waiting) -> Snapshot:
+    """The snapshot without one job of this entry."""
+    rest = (replace(entry, count=entry.count - 1, may_start=min(entry.may_start, entry.count - 1)),)
+    others = [one for one in snapshot.waiting if one.key != entry.key]
+    pending = tuple(one for one in snapshot.pending if one.key != entry.key)
+    return replace(snapshot, waiting=(*others, *(rest if entry.count > 1 else ())), pending=pending)
+
+
+class _Ways:
+    """Who is in the way of a job that waits: who holds something of its quota, or of its kind in its queue."""
+
+    def __init__(self, waiting: Job, reason: Reason, rules: Rules, filling: Collection[str]) -> None:
+        self._ask, self._reason, self._filling = waiting.spec.ask, reason, filling
+        self._is_pending = waiting.state is JobState.PENDING
+        queue = rules.queues.get(waiting.spec.queue)
+        self._nodes = {node.name: node for node in (nodes_in(queue, rules.nodes) if queue else rules.nodes)}
+
+    def holds(self, key: str, seats: Sequence[Seat], ask: Ask) -> bool:
+        """Does this run?"""
+        if self._reason.code in _NOBODYS_FAULT or (self._is_pending and self._reason.code not in _FOR_ROOM):
+            return False
+        if self._reason.code == "quota":
+            return key in self._filling
+        return any(self._is_such(seat, ask) for seat in seats)
+
+    def _is_such(self, seat: Seat, held: Ask) -> bool:
+        node = self._nodes.get(seat.node)
+        if node is None:
+            return False
+        if not (self._ask.gpus or self._ask.shards):
+            return True
+        cards = cards_of(seat)
+        # Which ones it has may not be told yet: then it may be any.
+        is_any = not cards and bool(held.gpus or held.shards)
+        return any((is_any or gpu.index in cards) and model_fits(gpu.model, self._ask.gpu_model) for gpu in node.gpus)

@@ -1,0 +1,123 @@
+"""Logging in and out, one's own account, and the first administrator."""
+
+import logging
+from dataclasses import replace
+from datetime import datetime
+
+from danlu.actions.audit import entry
+from danlu.actions.people import passwords, tokens
+from danlu.actions.people.context import FullStore, Office
+from danlu.actions.people.requests import not_open, undecided_of
+from danlu.actions.people.users import check_new_name, find_person, refuse_disabled
+from danlu.domain.people import Actor, Person, Role, check_name, demand
+from danlu.errors import Forbidden, Refused, Unauthorized
+from danlu.store.protocol import Token
+
+log = logging.getLogger(__name__)
+
+
+async def login(
+    office: Office, *, user: str, password: str, is_hashed: bool = False, origin: str, now: datetime
+) -> tuple[Person, Token, str]:
+    """A token for who knows the password. Unknown names and wrong passwords are answered alike, after the same work."""
+    office.gate.enter(user[:64], origin, now)
+    asked = undecided_of(office.roster, user)
+    found = office.roster.persons.get(user)
+    kept = found.password if found else asked.password if asked else ""
+    if not await passwords.is_right(kept, passwords.given_value(password, is_hashed=is_hashed)):
+        # Whatever was typed as a name stays out of the log: it may be the password.
+        log.info("a login%s from %s was refused", f" as {user}" if found else "", origin)
+        raise Unauthorized(
+            "the name or the password is wrong",
+            "an administrator can reset it: `danlu passwd NAME`; who has no account asks for one: `danlu account ask`",
+        )
+    if found is None and asked is not None:
+        office.gate.passed(user[:64], origin)
+        raise not_open(asked)
+    person = office.roster.persons.get(user)
+    if person is None or person.password != kept:
+        raise Unauthorized("the password was changed at this moment", "log in again")
+    refuse_disabled(person)
+    office.gate.passed(user[:64], origin)
+    token, secret = await issue_login(office.store, person, origin=origin, now=now, days=office.rules.login_days)
+    return person, token, secret
+
+
+async def issue_login(store: FullStore, person: Person, *, origin: str, now: datetime, days: int) -> tuple[Token, str]:
+    """What somebody who has proved who they are goes on with: a token named `login`."""
+    token, secret = tokens.new_token(person.name, tokens.LOGIN, Role.ADMIN, days=days, now=now)
+    await tokens.drop_expired(store, person.name, now)
+    actor = Actor(person.name, origin=origin)
+    await store.add_token(token, [entry(actor, "account.login", person.name, f"token {token.id}", now=now)])
+    return token, secret
+
+
+def check_own(actor: Actor) -> None:
+    demand(actor, "account.whoami", actor.name, "this account")
+
+
+async def logout(office: Office, actor: Actor, token: Token, *, now: datetime) -> None:
+    demand(actor, "account.logout", token.user, "a login")
+    await office.keyring.drop(token, entry(actor, "account.logout", token.user, f"token {token.id}", now=now))
+
+
+async def first_admin(
+    office: Office, *, code: str, user: str, password: str, origin: str, now: datetime
+) -> tuple[Person, Token, str]:
+    """Who holds the code that the server printed becomes the first administrator."""
+    office.gate.enter_place(origin, now)
+    if not office.first.is_right(code):
+        raise Unauthorized(
+            "the code is wrong, was used, or is of an earlier start of the server", "restart it to get a new one"
+        )
+    kept = await passwords.hashed(passwords.new_value(password))
+    async with office.changing:
+        if not office.first.is_right(code) or has_admin(office):
+            raise Refused("there is an administrator already", "ask them for an account")
+        known = office.roster.persons.get(check_name(user, "an account"))
+        if known is None:
+            check_new_name(office.roster, user, by_admin=True, as_submitter=office.rules.as_submitter)
+        person = replace(known or Person(user, now), role=Role.ADMIN, is_enabled=True, password=kept)
+        actor = Actor(user, origin=origin)
+        await office.roster.record([person], [entry(actor, "user.create", user, "the first administrator", now=now)])
+        office.first.end()
+    office.gate.passed_place(origin)
+    token, secret = await issue_login(office.store, person, origin=origin, now=now, days=office.rules.login_days)
+    return person, token, secret
+
+
+def has_admin(office: Office) -> bool:
+    return any(one.role is Role.ADMIN and one.is_enabled for one in office.roster.persons.values())
+
+
+async def change_password(
+    office: Office,
+    actor: Actor,
+    *,
+    user: str,
+    old: str = "",
+    new: str,
+    is_hashed: bool = False,
+    token: Token | None,
+    now: datetime,
+) -> int:
+    """One's own with the old one, anybody's by an administrator. Ends the person's logins (how many is given back),
+    but for the one that this came with."""
+    demand(actor, "account.passwd", user, f"the password of {user[:40]}")
+    person = find_person(office.roster, user)
+    value = passwords.new_value(new, is_hashed=is_hashed)
+    if actor.name == user:
+        if not person.password:
+            raise Refused("your account has no password", "an administrator can give you one: `danlu passwd NAME`")
+        office.gate.enter(user, actor.origin, now)
+        if not await passwords.is_right(person.password, passwords.given_value(old, is_hashed=is_hashed)):
+            raise Forbidden("the old password is wrong", "an administrator can reset it")
+        office.gate.passed(user, actor.origin)
+    kept = await passwords.hashed(value)
+    async with office.changing:
+        if find_person(office.roster, user).password != person.password and actor.name == user:
+            raise Refused("the password was changed at this moment", "an administrator can reset it")
+        person = replace(find_person(office.roster, user), password=kept)
+        detail = "" if actor.name == user else "reset"
+        await office.roster.record([person], [entry(actor, "account.passwd", user, detail, now=now)])
+    return await tokens.end_logins(office, user, but=token.digest if token else "")

@@ -1,0 +1,162 @@
+"""Getting in: somebody asks for an account in a team, its leader approves, an administrator opens it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from danlu.actions.audit import entry
+from danlu.actions.jobs.submit import new_id
+from danlu.actions.people import passwords
+from danlu.actions.people.context import Office
+from danlu.actions.people.rate_limit import place_of, too_many
+from danlu.actions.people.teams import find_team
+from danlu.actions.people.users import account_changes, check_new_name, check_said, make_folders
+from danlu.domain.people import AccountRequest, Actor, AuditEntry, Membership, Person, RequestState, demand
+from danlu.errors import Forbidden, NotFound, Refused
+from danlu.provision.homes import Folder
+from danlu.state.people import Roster
+from danlu.unix.users import is_unix_user
+
+MOST_OPEN = 500
+UNDECIDED = (RequestState.ASKED, RequestState.APPROVED)
+
+
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """A request after somebody's word. `folders` is what opening it made."""
+
+    request: AccountRequest
+    folders: tuple[Folder, ...] = ()
+
+
+async def ask(
+    office: Office,
+    *,
+    name: str,
+    team: str,
+    password: str,
+    full_name: str = "",
+    email: str = "",
+    why: str = "",
+    origin: str,
+    now: datetime,
+) -> AccountRequest:
+    """Anybody may ask, not too often. The password is hashed at once, and is the account's if it is opened."""
+    if wait := office.asks.wait(place_of(origin), now):
+        raise too_many("too many requests for an account", wait)
+    office.asks.count(place_of(origin), now)
+    check_said(full_name, email, why)
+    find_team(office.roster, team)
+    _check_free(office, name)
+    kept = await passwords.hashed(passwords.new_value(password))
+    async with office.changing:
+        _check_free(office, name)
+        if sum(one.state in UNDECIDED for one in office.roster.requests.values()) >= MOST_OPEN:
+            raise Refused("too many requests wait for an answer", "ask an administrator to look at them")
+        made = AccountRequest(new_id(), name, team, now, full_name=full_name, email=email, why=why, password=kept)
+        # Nobody has proved to be this person: the log says where it came from.
+        asked = AuditEntry(now, "", "request.ask", name, f"request {made.id}, team {team}", origin)
+        await office.roster.record([made], [asked])
+    return made
+
+
+def _check_free(office: Office, name: str) -> None:
+    check_new_name(office.roster, name, by_admin=False)
+    if undecided_of(office.roster, name):
+        raise Refused(
+            f"an account `{name}` was asked for already",
+            "`danlu login` with the password of then says how it stands; or take another name",
+        )
+
+
+def listed(office: Office, actor: Actor, *, decided: bool = False) -> list[AccountRequest]:
+    """Leaders see their teams', administrators all; the newest first."""
+    led = [one.team for one in actor.teams if one.is_leader]
+    demand(actor, "request.list", "", "requests for accounts", teams=led)
+    found = [one for one in office.roster.requests.values() if actor.is_admin or one.team in led]
+    found = [one for one in found if decided or one.state in UNDECIDED]
+    return sorted(found, key=lambda one: one.asked_at, reverse=True)
+
+
+async def approve(office: Office, actor: Actor, request_id: str, *, now: datetime) -> Decided:
+    """A leader's word; where the configuration says that it is enough, it opens the account. It is not for the name
+    of a Unix user: who asks may be anybody, and would be that user here."""
+    request = _find(office, actor, "request.approve", request_id)
+    if office.rules.leaders_open and (actor.is_admin or not is_unix_user(request.name)):
+        return await _open(office, actor, request_id, now, verb="request.approve")
+    async with office.changing:
+        request = _undecided(office, request_id)
+        if request.state is RequestState.ASKED:
+            request = replace(request, state=RequestState.APPROVED, decided_by=actor.name, decided_at=now)
+            await office.roster.record([request], [_entry(actor, "request.approve", request, now)])
+    return Decided(request)
+
+
+async def open_account(office: Office, actor: Actor, request_id: str, *, now: datetime) -> Decided:
+    """An administrator's word: the account, the membership, the quota and the folders. Said again, it makes the
+    folders that are missing."""
+    request = _find(office, actor, "request.open", request_id)
+    if request.state is RequestState.OPENED:
+        # Again: the account is there, and a folder may be missing, if the server died before it was made.
+        return Decided(request, tuple(await make_folders(office, request.name, [request.team] if request.team else [])))
+    return await _open(office, actor, request_id, now, verb="request.open")
+
+
+async def refuse(office: Office, actor: Actor, request_id: str, *, why: str, now: datetime) -> Decided:
+    _find(office, actor, "request.refuse", request_id)
+    check_said("", "", why)
+    async with office.changing:
+        request = _undecided(office, request_id)
+        request = replace(request, state=RequestState.REFUSED, decided_by=actor.name, decided_at=now, password="")
+        await office.roster.record([request], [_entry(actor, "request.refuse", request, now, why)])
+    return Decided(request)
+
+
+def undecided_of(roster: Roster, name: str) -> AccountRequest | None:
+    """The request for an account of this name that waits for an answer."""
+    return next((one for one in roster.requests.values() if one.name == name and one.state in UNDECIDED), None)
+
+
+def not_open(request: AccountRequest) -> Forbidden:
+    """What somebody is told who asked for an account, and comes with the password that they chose."""
+    if request.state is RequestState.APPROVED:
+        text = f"your account `{request.name}` is approved by {request.decided_by} and not open yet"
+        return Forbidden(text, "an administrator opens it; log in again then", code="not_open")
+    text = f"your request for the account `{request.name}` waits for a leader of {request.team or 'a team'}"
+    return Forbidden(text, "log in again when it is open", code="not_open")
+
+
+async def _open(office: Office, actor: Actor, request_id: str, now: datetime, *, verb: str) -> Decided:
+    async with office.changing:
+        request = _undecided(office, request_id)
+        # Somebody who asked by signing on may be in no team yet.
+        name, teams = request.name, [find_team(office.roster, request.team).name] if request.team else []
+        check_new_name(office.roster, name, by_admin=False)
+        person = Person(name, now, full_name=request.full_name, email=request.email, password=request.password)
+        opened = replace(request, state=RequestState.OPENED, decided_by=actor.name, decided_at=now, password="")
+        changes = account_changes(person, [Membership(team) for team in teams], office.rules.default_quota)
+        said = "opened" if request.state is RequestState.APPROVED or verb == "request.approve" else "opened unapproved"
+        await office.roster.record([*changes, opened], [_entry(actor, verb, opened, now, said)])
+    return Decided(opened, tuple(await make_folders(office, name, teams)))
+
+
+def _find(office: Office, actor: Actor, verb: str, request_id: str) -> AccountRequest:
+    """The request, if the actor may do this with it. Others do not even learn which there are."""
+    request = office.roster.requests.get(request_id)
+    teams: Sequence[str] = (request.team,) if request else ()
+    demand(actor, verb, "", f"request {request_id[:40]}", teams=teams)
+    if request is None:
+        raise NotFound(f"no request `{request_id[:40]}`", "`danlu account list` shows them")
+    return request
+
+
+def _undecided(office: Office, request_id: str) -> AccountRequest:
+    request = office.roster.requests[request_id]
+    if request.state not in UNDECIDED:
+        raise Refused(f"request {request.id} is {request.state.lower()} already, by {request.decided_by}")
+    return request
+
+
+def _entry(actor: Actor, verb: str, request: AccountRequest, now: datetime, said: str = "") -> AuditEntry:
+    detail = f"request {request.id}, team {request.team}" + (f": {said}" if said else "")
+    return entry(actor, verb, request.name, detail, now=now)

@@ -1,0 +1,257 @@
+"""Sign-on: what the identity provider says about somebody becomes a person of this installation.
+
+A person is known again by who they are to the provider, never by name: names are chosen, and given to others later."""
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Any
+
+from danlu.actions.audit import entry
+from danlu.actions.people.context import Office
+from danlu.actions.people.users import account_changes, check_new_name, find_person, make_folders, refuse_disabled
+from danlu.domain.people import (
+    AccountRequest,
+    Actor,
+    AuditEntry,
+    Membership,
+    Person,
+    RequestState,
+    Team,
+    check_name,
+    demand,
+)
+from danlu.domain.quota import Quota
+from danlu.errors import DanluError, Invalid, Refused
+from danlu.state.people import Roster
+from danlu.store.people_protocol import Member, PeopleChange
+
+MOST_TEXT = 100
+MOST_SUBJECT = 600
+
+
+@dataclass(frozen=True, slots=True)
+class SignonRules:
+    """How people and groups of the provider become ours."""
+
+    issuer: str
+    name_claim: str = "preferred_username"
+    groups_claim: str = "groups"
+    opens_accounts: bool = False
+    teams: Mapping[str, str] = field(default_factory=dict)  # group: team
+
+    @property
+    def wanted(self) -> tuple[str, ...]:
+        """The claims that decide something."""
+        return (self.name_claim, self.groups_claim) if self.teams else (self.name_claim,)
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Who somebody is to the provider. `teams` None: it did not say."""
+
+    subject: str
+    name: str
+    full_name: str = ""
+    email: str = ""
+    teams: frozenset[str] | None = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What comes of a sign-on: a person, or why there is none; and what changes either way."""
+
+    outcome: Person | DanluError
+    changes: tuple[PeopleChange, ...] = ()
+    audit: tuple[AuditEntry, ...] = ()
+
+
+async def arrive(
+    office: Office, claims: Mapping[str, Any], rules: SignonRules, *, origin: str, now: datetime
+) -> Person:
+    """The person behind these claims, as of now. Raises why somebody may not come in."""
+    identity = identity_of(claims, rules)
+    async with office.changing:
+        decision = decide(office.roster, identity, rules, office.rules.default_quota, origin=origin, now=now)
+        is_new = isinstance(decision.outcome, Person) and decision.outcome.name not in office.roster.persons
+        if decision.changes:
+            await office.roster.record(decision.changes, decision.audit)
+    if isinstance(decision.outcome, DanluError):
+        raise decision.outcome
+    if is_new:
+        await make_folders(office, decision.outcome.name, sorted(identity.teams or ()))
+    return decision.outcome
+
+
+async def link(office: Office, actor: Actor, name: str, subject: str, *, now: datetime) -> Person:
+    """An administrator says whom of the provider an account belongs to."""
+    demand(actor, "user.link", "", f"account {name[:40]}")
+    if len(subject) > MOST_SUBJECT or not subject.isprintable() or not all(subject.partition("|")):
+        raise Invalid(f"`{subject[:80]}` is nobody's subject", "it is ISSUER|SUB, as a refused sign-on shows it")
+    async with office.changing:
+        person = find_person(office.roster, name)
+        other = _known(office.roster, subject)
+        if other is not None and other.name != name:
+            raise Refused(f"they have the account {other.name} already", "link that one to another subject first")
+        if person.subject != subject:
+            person = replace(person, subject=subject)
+            await office.roster.record([person], [entry(actor, "user.link", name, subject, now=now)])
+    return person
+
+
+def identity_of(claims: Mapping[str, Any], rules: SignonRules) -> Identity:
+    return Identity(
+        subject=f"{rules.issuer}|{claims['sub']}",
+        name=_name(claims.get(rules.name_claim), rules),
+        full_name=_text(claims.get("name")),
+        email=_text(claims.get("email")),
+        teams=_teams(claims, rules),
+    )
+
+
+def _name(given: object, rules: SignonRules) -> str:
+    hint = "an administrator can choose another claim: oidc.name_claim"
+    if not isinstance(given, str) or not given:
+        raise Refused(f"the identity provider does not say who you are: no `{rules.name_claim}`", hint)
+    try:
+        return check_name(given.partition("@")[0].lower(), "a person")
+    except Invalid as error:
+        raise Refused(error.text, hint) from error
+
+
+def _teams(claims: Mapping[str, Any], rules: SignonRules) -> frozenset[str] | None:
+    found = claims.get(rules.groups_claim)
+    if found is None and rules.groups_claim in (claims.get("_claim_names") or {}):
+        return None  # too many to send, says Entra ID: nothing is concluded from that
+    groups = [found] if isinstance(found, str) else found if isinstance(found, list) else []
+    return frozenset(rules.teams[group] for group in groups if isinstance(group, str) and group in rules.teams)
+
+
+def _text(given: object) -> str:
+    return given[:MOST_TEXT] if isinstance(given, str) and given.isprintable() else ""
+
+
+class _Draft:
+    """Changes as they are decided, each with its line of the audit log."""
+
+    def __init__(self, who: str, origin: str, now: datetime) -> None:
+        self.actor, self.now = Actor(who, origin=origin), now
+        self.changes: list[PeopleChange] = []
+        self.audit: list[AuditEntry] = []
+
+    def add(self, what: str, target: str, detail: str, *changes: PeopleChange) -> None:
+        self.changes += changes
+        self.audit.append(entry(self.actor, what, target, detail, now=self.now))
+
+    def end(self, outcome: Person | DanluError) -> Decision:
+        return Decision(outcome, tuple(self.changes), tuple(self.audit))
+
+
+def decide(
+    roster: Roster, identity: Identity, rules: SignonRules, quota: Quota | None, *, origin: str, now: datetime
+) -> Decision:
+    """What this sign-on means; nothing is written yet."""
+    asked = roster.requests.get(request_id(identity.subject))
+    person = _known(roster, identity.subject) or _opened(roster, asked)
+    draft = _Draft(person.name if person else identity.name, origin, now)
+    try:
+        if person is not None:
+            refuse_disabled(person)
+            person = _described(person, identity, draft)
+        elif identity.name in roster.persons:
+            raise _taken(identity)
+        else:
+            check_new_name(roster, identity.name, by_admin=False)
+            if not rules.opens_accounts:
+                return draft.end(_request(roster, asked, identity, draft))
+            person = Person(
+                identity.name, now, full_name=identity.full_name, email=identity.email, subject=identity.subject
+            )
+            changes = account_changes(person, (), quota)
+            draft.add("user.create", person.name, f"at sign-on as {identity.subject}", *changes)
+    except DanluError as error:
+        return draft.end(error)
+    if identity.teams is not None:
+        _regroup(roster, person.name, identity.teams, rules, draft, given=asked.team if asked else "")
+    return draft.end(person)
+
+
+def _known(roster: Roster, subject: str) -> Person | None:
+    return next((one for one in roster.persons.values() if one.subject == subject), None)
+
+
+def _opened(roster: Roster, asked: AccountRequest | None) -> Person | None:
+    """The account that was opened because this very person asked by signing on, and that is nobody else's."""
+    if asked is None or asked.state is not RequestState.OPENED:
+        return None
+    person = roster.persons.get(asked.name)
+    return person if person is not None and not person.subject else None
+
+
+def _described(person: Person, identity: Identity, draft: _Draft) -> Person:
+    """The person as the provider describes them today; the name of the account stays."""
+    described = replace(
+        person,
+        subject=identity.subject,
+        full_name=identity.full_name or person.full_name,
+        email=identity.email or person.email,
+    )
+    if not person.subject:
+        draft.add("user.link", person.name, identity.subject, described)
+    elif described != person:
+        draft.add("account.login", person.name, "full name and e-mail as the provider says", described)
+    return described
+
+
+def _regroup(
+    roster: Roster, name: str, wanted: frozenset[str], rules: SignonRules, draft: _Draft, *, given: str
+) -> None:
+    """Teams that the configuration maps follow the groups; whoever was put into one by hand stays in it.
+    `given`: the team that came with the account, because of a group."""
+    held = {one.team: one for one in roster.memberships(name)}
+    by_group = {team for team, one in held.items() if one.is_mapped}
+    if given in held and given not in by_group and given in wanted and not held[given].is_leader:
+        del held[given]
+    for team in sorted(wanted - set(held)):
+        if team not in roster.teams:
+            draft.add("team.create", team, "named in [oidc.teams]", Team(team, draft.now))
+        member = Member(name, team, Membership(team, is_mapped=True))
+        draft.add("team.add", team, f"{name}, by a group of the sign-on", member)
+    for team in sorted((by_group & set(rules.teams.values())) - wanted):
+        draft.add("team.remove", team, f"{name}, no longer in its group", Member(name, team, None))
+
+
+def _taken(identity: Identity) -> Refused:
+    return Refused(
+        f"there is an account `{identity.name}` already, and nothing says that it is yours",
+        f"an administrator can say so: danlu user link {identity.name} '{identity.subject}'",
+    )
+
+
+def request_id(subject: str) -> str:
+    """The same for the same person, so that asking again changes nothing; only a sign-on makes such an id."""
+    return "s" + hashlib.sha256(subject.encode("utf-8", "surrogatepass")).hexdigest()[:15]
+
+
+def _request(roster: Roster, asked: AccountRequest | None, identity: Identity, draft: _Draft) -> Refused:
+    """Nobody whom we know: their wish for an account is written down, once."""
+    if asked is not None and asked.state is RequestState.REFUSED:
+        return Refused("your request for an account was refused", "ask an administrator why")
+    if asked is None:
+        team = min(identity.teams or (), default="")
+        if team and team not in roster.teams:
+            draft.add("team.create", team, "named in [oidc.teams]", Team(team, draft.now))
+        request = AccountRequest(
+            id=request_id(identity.subject),
+            name=identity.name,
+            team=team,
+            asked_at=draft.now,
+            full_name=identity.full_name,
+            email=identity.email,
+            why=f"signed on as {identity.subject}",
+        )
+        draft.add("request.ask", request.name, f"request {request.id}, team {team}, {request.why}", request)
+    return Refused(
+        f"your request for the account `{identity.name}` waits for approval", "sign on again when it is opened"
+    )

@@ -1,0 +1,114 @@
+"""Tokens for doors over the network: named, expiring, shown once, kept as a hash.
+A token never gives more than its person has now: role and teams come from the roster at each request."""
+
+import hashlib
+import os
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+
+from danlu.actions.audit import entry
+from danlu.actions.people.context import FullStore, Office
+from danlu.actions.people.users import actor_for, find_person, refuse_disabled
+from danlu.domain.people import Actor, Role, demand
+from danlu.errors import Forbidden, Invalid, NotFound, Refused, Unauthorized
+from danlu.store.protocol import Token
+
+PREFIX = "danlu_"
+LOGIN = "login"  # the name of a token that a login made
+DEFAULT_DAYS = 90
+MOST_DAYS = 366
+MOST_DAYS_OF_ADMINS = 3660
+
+
+def digest_of(secret: str) -> str:
+    # 256 random bits need no slow hash: there is nothing to guess.
+    return hashlib.sha256(secret.encode("utf-8", "surrogateescape")).hexdigest()
+
+
+def new_token(user: str, name: str, role: Role, *, days: int, now: datetime) -> tuple[Token, str]:
+    """A token and, this one time, its secret. `role` is the most that it gives; 0 days: it does not expire."""
+    secret = PREFIX + os.urandom(32).hex()
+    expires_at = now + timedelta(days=days) if days else None
+    return Token(os.urandom(4).hex(), digest_of(secret), user, role, name, now, expires_at), secret
+
+
+async def create(
+    office: Office,
+    actor: Actor,
+    *,
+    user: str = "",
+    name: str = "",
+    role: str = Role.MEMBER,
+    days: int | None = None,
+    now: datetime,
+) -> tuple[Token, str]:
+    """A new token for oneself, or by an administrator for anybody, and this one time its secret."""
+    user = user or actor.name
+    demand(actor, "token.create", user, f"a token of {user}")
+    if role not in set(Role):
+        raise Invalid(f"no role `{role}`", f"one of: {', '.join(Role)}")
+    if not name or name == LOGIN or len(name) > 60 or not name.isprintable():
+        raise Invalid("a token needs a name of its own, of at most 60 characters", "what will use it? `laptop`, `ci`")
+    if user not in office.roster.persons:
+        raise NotFound(f"{user[:40]} has no account, and tokens are of accounts", "make it first: `danlu user create`")
+    person = find_person(office.roster, user)
+    refuse_disabled(person)
+    if role == Role.ADMIN and person.role is not Role.ADMIN:
+        raise Refused(f"{user} is no administrator, so no token of {user} can be one's", "leave `--role` out")
+    if role == Role.ADMIN and not actor.is_admin:
+        # A token for scripts of an administrator's: what it was not given, it cannot give itself.
+        raise Forbidden("this token gives a member's rights, and makes no administrator's", "log in, and make it then")
+    days = DEFAULT_DAYS if days is None else days
+    most = MOST_DAYS_OF_ADMINS if actor.is_admin else MOST_DAYS
+    if not (0 if actor.is_admin else 1) <= days <= most:
+        raise Invalid(f"a token is valid for 1 to {most} days, not {days}", "administrators may give 0: for ever")
+    token, secret = new_token(user, name, Role(role), days=days, now=now)
+    detail = f"token {token.id} ({name}), role {role}, {f'{days} days' if days else 'for ever'}"
+    await office.store.add_token(token, [entry(actor, "token.create", user, detail, now=now)])
+    return token, secret
+
+
+async def listed(office: Office, actor: Actor, *, user: str = "", everybody: bool = False) -> Sequence[Token]:
+    """One's own; an administrator may see another's, and everybody's."""
+    wanted = "" if everybody else user or actor.name
+    demand(actor, "token.list", wanted, f"tokens of {wanted or 'everybody'}")
+    return [token for token in await office.store.tokens() if wanted in ("", token.user)]
+
+
+async def revoke(office: Office, actor: Actor, token_id: str, *, now: datetime) -> Token:
+    found = next((token for token in await office.store.tokens() if token.id == token_id), None)
+    if found is None:
+        raise NotFound(f"no token `{token_id}`", "`danlu token list` shows them")
+    demand(actor, "token.revoke", found.user, f"token {token_id}")
+    await office.keyring.drop(found, entry(actor, "token.revoke", found.user, f"token {token_id}", now=now))
+    return found
+
+
+async def bearer(office: Office, secret: str, *, origin: str, now: datetime) -> tuple[Actor, Token]:
+    """Who holds this token, as they are now, and the token."""
+    token = await office.keyring.find(digest_of(secret)) if secret.startswith(PREFIX) else None
+    if token is None or (token.expires_at is not None and token.expires_at <= now):
+        raise Unauthorized(
+            "the token is unknown, revoked or expired", "`danlu login` makes a new one, or ask an administrator"
+        )
+    person = office.roster.persons.get(token.user)
+    if person is None:
+        raise Unauthorized(
+            f"the token is of {token.user}, who has no account here", "ask an administrator to create the account"
+        )
+    refuse_disabled(person)
+    return actor_for(office, person, origin=origin, most=token.role), token
+
+
+async def end_logins(office: Office, user: str, *, but: str = "") -> int:
+    """Revoke what logins of this person made, except the token with this digest; how many that were."""
+    logins = [t for t in await office.store.tokens() if t.user == user and t.name == LOGIN and t.digest != but]
+    for token in logins:
+        await office.keyring.drop(token)
+    return len(logins)
+
+
+async def drop_expired(store: FullStore, user: str, now: datetime) -> None:
+    for token in await store.tokens():
+        if token.user == user and token.expires_at is not None and token.expires_at <= now:
+            await store.drop_token(token.id)

@@ -1,0 +1,68 @@
+"""The REST application: routes, errors, OpenAPI."""
+
+import logging
+
+from fastapi import FastAPI
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+
+from danlu import __version__
+from danlu.api.answers import PROBLEMS
+from danlu.api.auth import Desk
+from danlu.api.bodies import Problem, problem_out
+from danlu.api.routes import exec as exec_routes
+from danlu.api.routes import external, jobs, login, people, queues, quotas, server, sign_on, snapshots, streams
+from danlu.errors import DanluError, Invalid, NotFound, TooMany
+
+log = logging.getLogger(__name__)
+
+BASE = "/api/v1"
+ROUTERS = tuple(
+    part.router
+    for part in (jobs, streams, exec_routes, snapshots, external, server, queues, login, people, sign_on, quotas)
+)
+
+
+def make_app(desk: Desk) -> FastAPI:
+    app = FastAPI(title="Danlu", version=__version__, openapi_url=f"{BASE}/openapi.json", docs_url=None, redoc_url=None)
+    app.state.desk = desk
+    for router in ROUTERS:
+        app.include_router(router, prefix=BASE, responses=PROBLEMS)
+    app.include_router(server.health)
+    app.add_exception_handler(DanluError, _danlu_error)
+    app.add_exception_handler(RequestValidationError, _bad_request)
+    app.add_exception_handler(HTTPException, _http_error)
+    app.add_exception_handler(Exception, _bug)
+    return app
+
+
+async def _danlu_error(_: Request, error: Exception) -> Response:
+    assert isinstance(error, DanluError)
+    headers = {"WWW-Authenticate": "Bearer"} if error.status == 401 else {}
+    if isinstance(error, TooMany):
+        headers["Retry-After"] = str(error.retry_after_s)
+    return Problem(problem_out(error), status_code=error.status, headers=headers)
+
+
+async def _bad_request(request: Request, error: Exception) -> Response:
+    assert isinstance(error, RequestValidationError)
+    first = error.errors()[0]
+    name = first["loc"][-1] if first["loc"] else "request"
+    return await _danlu_error(request, Invalid(f"`{name}`: {first['msg']}"))
+
+
+async def _http_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    if error.status_code == 404:
+        return await _danlu_error(request, NotFound(f"no route {request.url.path}", f"see {BASE}/openapi.json"))
+    problem = problem_out(Invalid(str(error.detail))) | {"status": error.status_code}
+    return Problem(problem, status_code=error.status_code)
+
+
+async def _bug(request: Request, error: Exception) -> Response:
+    log.error("%s %s failed", request.method, request.url.path, exc_info=error)
+    return Problem(
+        problem_out(DanluError("the server made a mistake", "its log says more", code="bug")), status_code=500
+    )

@@ -1,0 +1,157 @@
+"""What the routes are given, and who is asking."""
+
+import asyncio
+import contextlib
+import os
+import pwd
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from ipaddress import ip_address
+from typing import Annotated, Any
+
+from fastapi import Depends
+from starlette.requests import HTTPConnection
+
+from danlu.actions.jobs.submit import Rules
+from danlu.actions.people import tokens
+from danlu.actions.people.context import Office
+from danlu.actions.people.sign_on_flow import Signon
+from danlu.actions.people.users import unix_actor
+from danlu.api.bodies import job_out
+from danlu.domain.job import Job, JobState
+from danlu.domain.people import Actor
+from danlu.engines.base import Engine
+from danlu.engines.log_files import LogFiles
+from danlu.errors import DanluError, Invalid, Unauthorized
+from danlu.state.jobs import Book
+from danlu.state.people import Roster
+from danlu.state.snapshots import Outlook
+from danlu.store.protocol import Token
+
+
+@dataclass(frozen=True, slots=True)
+class Desk:
+    """Everything behind the door that a route may need."""
+
+    book: Book
+    engine: Engine
+    files: LogFiles
+    outlook: Outlook
+    rules: Rules
+    roster: Roster
+    office: Office
+    state_dir: str
+    files_dir: str  # logs, snapshots and the folders that they run in
+    addresses: tuple[str, ...]
+    trouble: Callable[[], DanluError | None]
+    stop_server: Callable[[], None]
+    signon: Signon | None = None  # with a browser, where the configuration names a provider
+    snapshot_limit_bytes: int = 100 * 2**20
+    proxies: frozenset[str] = frozenset()  # whose word about where a request comes from is believed
+    started_at: datetime = field(default_factory=lambda: datetime.now(UTC))
+
+
+async def desk_of(connection: HTTPConnection) -> Desk:
+    desk: Desk = connection.app.state.desk
+    return desk
+
+
+# How `api.peers` writes the Unix user at the other end into the place of a client address.
+PEER = "uid:"
+ON_THE_SOCKET = "unix socket"
+LOOK_AGAIN_S, LOOK_S = 15.0, 1.0
+
+
+async def actor_of(connection: HTTPConnection) -> Actor:
+    """Who asks: on the Unix socket the kernel says so, elsewhere a token does."""
+    actor, _ = await recognized(connection)
+    return actor
+
+
+async def recognized(connection: HTTPConnection) -> tuple[Actor, Token | None]:
+    """Who asks, and the token that says so, if one does."""
+    if {"token", "access_token", "api_key"} & set(connection.query_params):
+        raise Invalid("a token does not belong in a URL: it ends up in logs", "send `Authorization: Bearer TOKEN`")
+    desk = await desk_of(connection)
+    uid = _uid_of(connection)
+    if uid is not None:
+        is_owner = uid in (0, os.getuid())
+        return unix_actor(desk.office, _unix_name(uid), is_owner=is_owner, origin=ON_THE_SOCKET), None
+    scheme, _, secret = connection.headers.get("authorization", "").partition(" ")
+    if scheme.casefold() != "bearer" or not secret:
+        raise Unauthorized("this server wants to know who you are", "`danlu login`, or set DANLU_TOKEN")
+    now = datetime.now(UTC)
+    return await tokens.bearer(desk.office, secret.strip(), origin=origin_of(connection), now=now)
+
+
+def origin_of(connection: HTTPConnection) -> str:
+    """Where a request comes from, for the audit log and the pace of logins."""
+    client = connection.scope.get("client")
+    if not client:
+        return ""
+    if client[0].startswith(PEER):
+        return ON_THE_SOCKET
+    origin = str(client[0])
+    if origin in connection.app.state.desk.proxies:
+        # The last one is what the proxy saw itself; what is before it, anybody may have written.
+        said = ",".join(connection.headers.getlist("x-forwarded-for")).rpartition(",")[2].strip()
+        with contextlib.suppress(ValueError):
+            return str(ip_address(said))
+    return origin
+
+
+def _uid_of(connection: HTTPConnection) -> int | None:
+    client = connection.scope.get("client")
+    return int(client[0].removeprefix(PEER)) if client and client[0].startswith(PEER) else None
+
+
+def _unix_name(uid: int) -> str:
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return f"uid{uid}"
+
+
+TheDesk = Annotated[Desk, Depends(desk_of)]
+TheActor = Annotated[Actor, Depends(actor_of)]
+
+
+class Welcome:
+    """Whether somebody may go on with a stream that they began: it outlives what was true then. Looked at again when
+    anything about people or tokens has changed, and now and then, for tokens expire."""
+
+    def __init__(self, desk: Desk, connection: HTTPConnection, check: Callable[[Actor], None]) -> None:
+        self._desk, self._connection, self._check = desk, connection, check
+        self._seen = (desk.office.stamp, time.monotonic())
+
+    async def lasts(self) -> bool:
+        stamp, now = self._desk.office.stamp, time.monotonic()
+        if stamp == self._seen[0] and now - self._seen[1] < LOOK_AGAIN_S:
+            return True
+        try:
+            self._check(await actor_of(self._connection))
+        except DanluError:
+            return False
+        self._seen = (stamp, now)
+        return True
+
+    async def over(self) -> None:
+        """Come back when it is."""
+        while await self.lasts():  # noqa: ASYNC110 - tokens end by the clock, and nobody is told of it
+            await asyncio.sleep(LOOK_S)
+
+
+def job_json(desk: Desk, actor: Actor, job: Job) -> dict[str, Any]:
+    out = job_out(job, actor, desk.outlook, desk.files_dir)
+    trouble = desk.trouble()
+    if trouble is not None and job.state in (JobState.QUEUED, JobState.STARTING) and not job.waiting_for:
+        out |= {"reason": {"code": trouble.code, "text": trouble.text}, "estimated_at": None}
+    return out
+
+
+def trouble_of(desk: Desk) -> str | None:
+    """Why nothing moves, and since when: what else is told is of then."""
+    trouble = desk.trouble()
+    return trouble.text if trouble else None

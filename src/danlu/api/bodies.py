@@ -1,0 +1,369 @@
+"""The words of the REST API: what comes in is checked here, what goes out is made here."""
+
+import difflib
+import json
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Annotated, Any, TypeVar
+
+from fastapi import Query
+from pydantic import BaseModel, ConfigDict, PlainValidator, ValidationError, WithJsonSchema
+from starlette.requests import Request
+from starlette.responses import Response
+
+from danlu.actions.jobs.alternatives import Alternative, render_options
+from danlu.actions.jobs.views import Holder, NodeView, reason_for, sees_command
+from danlu.actions.jobs.why import DryRun, Why
+from danlu.domain.job import Job, Reason
+from danlu.domain.people import Actor
+from danlu.domain.request import WISH_NAMES, Wish
+from danlu.domain.resources import Ask, Seat
+from danlu.errors import DanluError, Invalid, TooLong
+from danlu.provision.paths import log_path_of
+from danlu.state.snapshots import Outlook
+from danlu.store.protocol import PastRun
+
+M = TypeVar("M", bound=BaseModel)
+# An environment, an array of thousands: what one request may say. Read, it takes thirty times the room, and nobody is
+# answered meanwhile.
+MOST_BODY = 8 * 2**20
+MOST_LISTED = 16 * 2**20  # the list of a snapshot's files
+SMALL = 64 * 2**10  # where nobody has said yet who they are
+
+
+def _text(value: Any) -> str:
+    # Pydantic's own str refuses lone surrogates, which is how non-UTF-8 arguments travel.
+    if not isinstance(value, str):
+        raise ValueError("must be a text")
+    if "\0" in value:
+        raise ValueError("must not contain a NUL character")
+    return value
+
+
+def _written(value: Any) -> str | int:
+    if isinstance(value, bool) or not isinstance(value, str | int):
+        raise ValueError("must be a text or a whole number")
+    return value
+
+
+def _flag(value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise ValueError("must be true or false")
+    return value
+
+
+def _texts(value: Any) -> tuple[str, ...]:
+    if not isinstance(value, list):
+        raise ValueError("must be a list of texts")
+    return tuple(_text(item) for item in value)
+
+
+def _pairs(value: Any) -> dict[str, str]:
+    if isinstance(value, list):
+        value = dict(item.partition("=")[::2] for item in _texts(value))
+    if not isinstance(value, dict):
+        raise ValueError("must map names to texts")
+    return {_text(name): _text(text) for name, text in value.items()}
+
+
+Text = Annotated[str, PlainValidator(_text), WithJsonSchema({"type": "string"})]
+Written = Annotated[
+    str | int, PlainValidator(_written), WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "integer"}]})
+]
+Flag = Annotated[bool, PlainValidator(_flag), WithJsonSchema({"type": "boolean"})]
+Texts = Annotated[
+    tuple[str, ...], PlainValidator(_texts), WithJsonSchema({"type": "array", "items": {"type": "string"}})
+]
+Pairs = Annotated[
+    dict[str, str],
+    PlainValidator(_pairs),
+    WithJsonSchema({"type": "object", "additionalProperties": {"type": "string"}}),
+]
+
+# Where a page goes on: a number that a database can hold.
+Cursor = Annotated[int | None, Query(ge=0, lt=2**63)]
+
+
+class ChangesIn(BaseModel):
+    """Options of a submit; each may be left out."""
+
+    model_config = ConfigDict(extra="forbid")
+    command: Texts | None = None
+    workdir: Text | None = None
+    name: Text | None = None
+    gpus: Written | None = None
+    shards: Written | None = None
+    cpus: Written | None = None
+    mem: Written | None = None
+    nodes: Written | None = None
+    time: Written | None = None
+    priority: Written | None = None
+    env: Pairs | None = None
+    label: Pairs | None = None
+    array: Written | None = None
+    after: Texts | None = None
+    retries: Written | None = None
+    signal: Text | None = None
+    snapshot: Text | None = None
+    umask: Text | None = None
+    queue: Text | None = None
+    team: Text | None = None
+    preemptible: Flag | None = None
+    interactive: Flag | None = None
+    environ: Pairs | None = None
+
+
+class StopIn(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+    now: bool = False
+    kill: bool = False
+
+
+class SnapshotIn(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+    files: Annotated[list[Any], WithJsonSchema({"type": "array", "items": {"type": "array"}})]
+
+
+def schema_of(model: type[BaseModel]) -> dict[str, Any]:
+    """A body for OpenAPI. Bodies are read by hand, for text that is not UTF-8 and for errors that name the option."""
+    return {"requestBody": {"content": {"application/json": {"schema": model.model_json_schema()}}}}
+
+
+async def body_of(request: Request, *, most: int = MOST_BODY) -> bytes:
+    """All of it, unless it is too long: then what is left is not even read."""
+    declared = request.headers.get("content-length", "")
+    parts, size = [], int(declared) if declared.isdecimal() else 0
+    if size <= most:
+        size = 0
+        async for part in request.stream():
+            size += len(part)
+            if size > most:
+                break
+            parts.append(part)
+    if size > most:
+        raise TooLong(f"the body is longer than {most:,} bytes", "send less at once")
+    return b"".join(parts)
+
+
+async def read_body(model: type[M], request: Request, *, most: int = MOST_BODY) -> M:
+    """Check a body against its model; the first thing wrong is refused by name."""
+    body = await body_of(request, most=most)
+    try:
+        document = json.loads(body or b"{}")
+    except (ValueError, RecursionError) as error:
+        raise Invalid(f"the body is not valid JSON: {error}") from error
+    if not isinstance(document, dict):
+        raise Invalid("the body must be a JSON object")
+    try:
+        return model.model_validate(document)
+    except ValidationError as error:
+        raise _invalid(error, model) from error
+
+
+def _invalid(error: ValidationError, model: type[BaseModel]) -> Invalid:
+    first = error.errors(include_url=False, include_input=False)[0]
+    name = str(first["loc"][0]) if first["loc"] else "body"
+    if first["type"] == "extra_forbidden":
+        near = difflib.get_close_matches(name, model.model_fields, n=1)
+        hint = f"did you mean `{near[0]}`?" if near else f"known: {', '.join(model.model_fields)}"
+        return Invalid(f"unknown option `{name}`", hint, code="unknown_option")
+    return Invalid(f"`{name}`: {first['msg'].removeprefix('Value error, ')}")
+
+
+def wish_in(changes: ChangesIn) -> Wish:
+    given = changes_in(changes)
+    if "command" not in given:
+        raise Invalid("a job needs a command", "for example `danlu run -- python train.py`")
+    return Wish(**given)
+
+
+def changes_in(changes: ChangesIn) -> dict[str, Any]:
+    given = {name: value for name in WISH_NAMES if (value := getattr(changes, name)) is not None}
+    if "array" in given:
+        given["array"] = str(given["array"])
+    return given
+
+
+class Json(Response):
+    """JSON in ASCII: lone surrogates cannot be UTF-8, but they can be escaped."""
+
+    media_type = "application/json"
+
+    def render(self, content: Any) -> bytes:
+        return json.dumps(content, separators=(",", ":")).encode("ascii")
+
+
+class Problem(Json):
+    media_type = "application/problem+json"
+
+
+def problem_out(error: DanluError) -> dict[str, Any]:
+    return {
+        "type": "about:blank",
+        "title": type(error).__name__,
+        "status": error.status,
+        "code": error.code,
+        "detail": error.text,
+        "hint": error.hint,
+    }
+
+
+def time_out(at: datetime | None) -> str | None:
+    return at.isoformat(timespec="microseconds").replace("+00:00", "Z") if at else None
+
+
+def job_out(job: Job, actor: Actor, outlook: Outlook, files_dir: str) -> dict[str, Any]:
+    spec, ask, seat = job.spec, job.spec.ask, job.seat
+    mine = sees_command(actor, job)
+    wait = outlook.plan.waits.get(job.group) if job.state == "QUEUED" else None
+    estimated_at = wait.estimated_at if wait else outlook.estimates.get(job.id)
+    reason = wait.reason if wait else reason_for(actor, job, job.reason)
+    return {
+        "id": job.id,
+        "seq": job.seq,
+        "user": job.user,
+        "name": spec.name,
+        "state": job.state,
+        "reason": {"code": reason.code, "text": reason.text},
+        "place": wait.place if wait else None,
+        "estimated_at": time_out(estimated_at),
+        "command": list(spec.command) if mine else None,
+        "workdir": spec.workdir if mine else None,
+        "env": dict(spec.env) if mine else None,
+        "log_path": log_path_of(files_dir, job.run_id) if mine else None,
+        "labels": dict(spec.labels),
+        "ask": ask_out(ask),
+        "priority": spec.priority,
+        "time_limit_s": int(spec.time_limit.total_seconds()) if spec.time_limit else None,
+        "signal": f"{spec.notice.signal}@{spec.notice.lead.total_seconds():.0f}" if spec.notice else None,
+        "retries": spec.retries,
+        "attempt": job.attempt,
+        "after": [f"{dependency.on}:{dependency.kind}" for dependency in spec.after],
+        "array": spec.array,
+        "array_id": job.array_id,
+        "array_index": job.array_index,
+        "snapshot": spec.snapshot if mine else "",  # made of what is in it: who has the same could tell
+        "queue": spec.queue,
+        "team": spec.team,
+        "preemptible": spec.is_preemptible,
+        "interactive": spec.is_interactive,
+        "submitted_at": time_out(job.submitted_at),
+        "started_at": time_out(job.started_at),
+        "ended_at": time_out(job.ended_at),
+        "stop_requested_at": time_out(job.stop_requested_at),
+        "exit_code": job.exit_code,
+        "notes": list(job.notes) if mine else [],
+        "run_id": job.run_id,
+        "node": seat.node if seat else None,
+        "gpus": list(seat.gpus) if seat else [],
+        "shared_gpu": seat.shared_gpu if seat else None,
+        "seats": [seat_out(one) for one in job.seats],
+    }
+
+
+def ask_out(ask: Ask) -> dict[str, Any]:
+    return {
+        "gpus": ask.gpus,
+        "gpu_model": ask.gpu_model,
+        "shards": ask.shards,
+        "cpus": ask.cpus,
+        "memory_mib": ask.memory_mib,
+        "nodes": ask.nodes,
+    }
+
+
+def past_run_out(run: PastRun, job: Job, actor: Actor) -> dict[str, Any]:
+    reason = reason_for(actor, job, Reason(run.reason_code, run.reason_text))
+    return {
+        "attempt": run.attempt,
+        "state": run.state,
+        "reason": {"code": reason.code, "text": reason.text},
+        "started_at": time_out(run.started_at),
+        "ended_at": time_out(run.ended_at),
+        "exit_code": run.exit_code,
+        "node": run.node,
+    }
+
+
+def dry_run_out(made: DryRun) -> dict[str, Any]:
+    answer, others = made.answer, [alternative_out(one) for one in made.alternatives]
+    if isinstance(answer, Seat):
+        found = {"fits_now": True, "seat": seat_out(answer), "reason": None, "estimated_at": None, "is_guess": False}
+    else:
+        reason = {"code": answer.reason.code, "text": answer.reason.text}
+        estimate = {"estimated_at": time_out(answer.estimated_at), "is_guess": answer.is_guess}
+        found = {"fits_now": False, "seat": None, "reason": reason, **estimate}
+    return found | {"alternatives": others}
+
+
+def seat_out(seat: Seat) -> dict[str, Any]:
+    return {"node": seat.node, "gpus": list(seat.gpus), "shared_gpu": seat.shared_gpu, "shards": seat.shards}
+
+
+def alternative_out(one: Alternative) -> dict[str, Any]:
+    return {
+        "changes": dict(one.changes),
+        "options": render_options(one.changes),
+        "text": one.text,
+        "seat": seat_out(one.seat),
+    }
+
+
+def holder_out(holder: Holder) -> dict[str, Any]:
+    return {
+        "id": holder.id,
+        "user": holder.user,
+        "team": holder.team,
+        "node": holder.node,
+        "gpus": list(holder.gpus),
+        "shards": holder.shards,
+        "ends_at": time_out(holder.ends_at),
+        "is_other": holder.is_other,
+    }
+
+
+def why_out(why: Why) -> dict[str, Any]:
+    return {
+        "id": why.job.id,
+        "state": why.job.state,
+        "reason": {"code": why.reason.code, "text": why.reason.text},
+        "place": why.place,
+        "estimated_at": time_out(why.estimated_at),
+        "is_guess": why.is_guess,
+        "holders": [holder_out(holder) for holder in why.holders],
+        "alternatives": [
+            alternative_out(one) | {"command": f"danlu clone {why.job.id} {render_options(one.changes)}"}
+            for one in why.alternatives
+        ],
+    }
+
+
+def node_out(view: NodeView) -> dict[str, Any]:
+    node = view.node
+    return {
+        "name": node.name,
+        "cpus": node.cpus,
+        "cpus_free": view.cpus_free,
+        "memory_mib": node.memory_mib,
+        "memory_free_mib": view.memory_free_mib,
+        "accepts_jobs": node.accepts_jobs,
+        "state": view.state,
+        "why_closed": view.why_closed,
+        "holders": [holder_out(holder) for holder in view.holders],
+        "gpus": [
+            {
+                "index": card.gpu.index,
+                "model": card.gpu.model,
+                "memory_mib": card.gpu.memory_mib,
+                "use": card.use,
+                "shards": card.gpu.shards,
+                "shards_free": card.shards_free,
+                "holders": [holder_out(holder) for holder in card.holders],
+            }
+            for card in view.gpus
+        ],
+    }
+
+
+def counts_out(jobs: Mapping[Any, int]) -> dict[str, int]:
+    return {str(state): count for state, count in jobs.items() if count}

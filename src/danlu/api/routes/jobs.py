@@ -1,0 +1,210 @@
+"""Routes of jobs: submit, list, show, stop, clone, wait, why, remove."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Annotated
+
+from fastapi import APIRouter, Header, Query, Request
+from starlette.responses import Response
+
+from danlu.actions.jobs import submit as submit_actions
+from danlu.actions.jobs import views
+from danlu.actions.jobs import why as reasons
+from danlu.api.answers import (
+    DryRun,
+    JobPage,
+    Removed,
+    ShownArray,
+    ShownJob,
+    Stopped,
+    Submitted,
+    Waited,
+    WhyOut,
+)
+from danlu.api.auth import Desk, TheActor, TheDesk, job_json, trouble_of
+from danlu.api.bodies import (
+    ChangesIn,
+    Cursor,
+    Json,
+    StopIn,
+    changes_in,
+    counts_out,
+    dry_run_out,
+    past_run_out,
+    read_body,
+    schema_of,
+    why_out,
+    wish_in,
+)
+from danlu.api.routes.streams import framed
+from danlu.domain.job import ACTIVE, ENDED, Job, JobState
+from danlu.domain.people import Actor
+from danlu.errors import Invalid
+from danlu.provision.paths import remove_leftovers, run_folder_of
+from danlu.store.protocol import JobFilter
+
+router = APIRouter(default_response_class=Json)
+
+SHOWN_AT_SUBMIT = 10
+SHOWN_OF_ARRAY = 100
+MAX_WAIT_S = 3600.0
+Key = Annotated[str, Header(alias="Idempotency-Key", max_length=100)]
+
+
+@router.post("/jobs", status_code=201, response_model=Submitted | DryRun, openapi_extra=schema_of(ChangesIn))
+async def submit(
+    desk: TheDesk,
+    actor: TheActor,
+    request: Request,
+    follow: bool = False,
+    dry_run: bool = False,
+    idempotency_key: Key = "",
+) -> Response:
+    wish = wish_in(await read_body(ChangesIn, request))
+    now = datetime.now(UTC)
+    if dry_run:
+        return Json(dry_run_out(await reasons.dry_run(desk.book, desk.outlook, desk.rules, actor, wish, now=now)))
+    if follow and wish.array:
+        raise Invalid("one follows a single job, not an array", "submit it, then `danlu wait`")
+    shelf = submit_actions.shelf_for(desk.files_dir, actor)
+    stored = await submit_actions.submit(desk.book, desk.rules, shelf, actor, wish, key=idempotency_key, now=now)
+    if follow:
+        return framed(desk, request, actor, stored[0])
+    return _submitted(desk, actor, stored)
+
+
+@router.post("/jobs/{ref}/clone", status_code=201, response_model=Submitted, openapi_extra=schema_of(ChangesIn))
+async def clone(desk: TheDesk, actor: TheActor, ref: str, request: Request, idempotency_key: Key = "") -> Response:
+    changes = changes_in(await read_body(ChangesIn, request))
+    shelf, now = submit_actions.shelf_for(desk.files_dir, actor), datetime.now(UTC)
+    stored = await submit_actions.clone(desk.book, desk.rules, shelf, actor, ref, changes, key=idempotency_key, now=now)
+    return _submitted(desk, actor, stored)
+
+
+def _submitted(desk: Desk, actor: Actor, stored: Sequence[Job]) -> Response:
+    shown = [job_json(desk, actor, job) for job in stored[:SHOWN_AT_SUBMIT]]
+    return Json({"id": stored[0].group, "jobs": shown, "count": len(stored)}, status_code=201)
+
+
+@router.get("/jobs", response_model=JobPage)
+async def list_jobs(
+    desk: TheDesk,
+    actor: TheActor,
+    state: Annotated[list[str] | None, Query()] = None,
+    user: str = "",
+    name: str = "",
+    label: str = "",
+    array: str = "",
+    team: str = "",
+    queue: str = "",
+    limit: int = 50,
+    before: Cursor = None,
+    collapse: bool = False,
+) -> Response:
+    key, equals, value = label.partition("=")
+    if label and not equals:
+        raise Invalid(f"`label` takes NAME=VALUE, not `{label}`")
+    wanted = JobFilter(
+        states=read_states(state or []),
+        user=actor.name if user == "me" else user,
+        name=name,
+        label=(key, value) if label else None,
+        array_id=array,
+        team=team,
+        queue=queue,
+    )
+    if collapse:
+        lines, cursor = await views.list_lines(desk.book, actor, wanted, limit=max(1, limit), before=before)
+        items = [
+            job_json(desk, actor, line.job) | {"tasks": counts_out(line.tasks) if line.tasks else None}
+            for line in lines
+        ]
+        return Json({"items": items, "next": cursor, "trouble": trouble_of(desk)})
+    page = await views.list_jobs(desk.book, actor, wanted, limit=limit, before=before)
+    items = [job_json(desk, actor, job) for job in page.jobs]
+    return Json({"items": items, "next": page.next_before, "trouble": trouble_of(desk)})
+
+
+def read_states(names: Sequence[str]) -> frozenset[JobState]:
+    states: set[JobState] = set()
+    for name in names:
+        if name.casefold() == "active":
+            states |= ACTIVE
+        elif name.casefold() == "ended":
+            states |= ENDED
+        elif name.upper() in JobState.__members__:
+            states.add(JobState[name.upper()])
+        else:
+            known = ", ".join(s.lower() for s in JobState)
+            raise Invalid(f"no state `{name}`", f"one of: active, ended, {known}")
+    return frozenset(states)
+
+
+@router.get("/jobs/{ref}", response_model=ShownJob | ShownArray)
+async def show(desk: TheDesk, actor: TheActor, ref: str) -> Response:
+    found = await views.show_job(desk.book, actor, ref)
+    first = found[0]
+    if len(found) > 1 or (first.array_id and first.array_id == ref):
+        return Json(
+            {
+                "id": first.array_id,
+                "array": True,
+                "count": len(found),
+                "states": _states(found),
+                "items": [job_json(desk, actor, job) for job in found[:SHOWN_OF_ARRAY]],
+            }
+        )
+    shown = job_json(desk, actor, first)
+    shown["runs"] = [past_run_out(run, first, actor) for run in await desk.book.store.past_runs(first.id)]
+    shown["run_folder"] = run_folder_of(desk.files_dir, first.run_id) if first.spec.snapshot else first.spec.workdir
+    shown["engine_id"] = desk.book.engine_id(first) or None
+    if shown["command"] is None:
+        shown["run_folder"] = None
+    return Json(shown)
+
+
+@router.delete("/jobs/{ref}", response_model=Removed)
+async def remove(desk: TheDesk, actor: TheActor, ref: str) -> Response:
+    gone = await submit_actions.remove(desk.book, actor, ref, now=datetime.now(UTC))
+    for job in gone:
+        await asyncio.to_thread(remove_leftovers, desk.files_dir, job)
+    return Json({"removed": len(gone)})
+
+
+@router.post("/jobs/{ref}/stop", response_model=Stopped, openapi_extra=schema_of(StopIn))
+async def stop(desk: TheDesk, actor: TheActor, ref: str, request: Request) -> Response:
+    wanted = await read_body(StopIn, request)
+    how = "kill" if wanted.kill else "now" if wanted.now else ""
+    grace, now = desk.outlook.standing.grace, datetime.now(UTC)
+    stopped = await submit_actions.stop(desk.book, desk.engine, actor, ref, how=how, grace=grace, now=now)
+    shown = [job_json(desk, actor, job) for job in stopped[:SHOWN_OF_ARRAY]]
+    return Json({"items": shown, "count": len(stopped)})
+
+
+@router.get("/jobs/{ref}/why", response_model=WhyOut)
+async def why(desk: TheDesk, actor: TheActor, ref: str) -> Response:
+    teams_of, now = desk.roster.memberships, datetime.now(UTC)
+    answer = await reasons.why(desk.book, desk.outlook, desk.rules, teams_of, actor, ref, now=now)
+    if (trouble := desk.trouble()) is not None and answer.job.state in ACTIVE:
+        is_waiting = answer.job.state is not JobState.RUNNING
+        text = f"{trouble.text}; until it answers, {'nothing starts' if is_waiting else 'no more is known'}"
+        reason = replace(answer.reason, code=trouble.code, text=text)
+        answer = replace(answer, reason=reason, estimated_at=None, is_guess=False, alternatives=())
+    return Json(why_out(answer))
+
+
+@router.get("/jobs/{ref}/wait", response_model=Waited)
+async def wait(desk: TheDesk, actor: TheActor, ref: str, timeout: float = MAX_WAIT_S) -> Response:
+    found = await submit_actions.wait(desk.book, actor, ref, timeout_s=max(0.0, min(timeout, MAX_WAIT_S)))
+    unlucky = [job for job in found if job.state is not JobState.SUCCEEDED]
+    shown = (unlucky + [job for job in found if job.state is JobState.SUCCEEDED])[:SHOWN_OF_ARRAY]
+    done = all(job.state.is_ended for job in found)
+    items = [job_json(desk, actor, job) for job in shown]
+    return Json({"done": done, "items": items, "count": len(found), "states": _states(found)})
+
+
+def _states(found: Sequence[Job]) -> dict[str, int]:
+    return counts_out(Counter(job.state for job in found))

@@ -1,0 +1,50 @@
+"""Routes of code snapshots: announce the files, then send what is missing."""
+
+import asyncio
+import tempfile
+
+from fastapi import APIRouter, Request
+from starlette.responses import Response
+
+from danlu.actions.jobs import submit as submit_actions
+from danlu.api.answers import Announced
+from danlu.api.auth import TheActor, TheDesk
+from danlu.api.bodies import MOST_LISTED, Json, SnapshotIn, read_body
+from danlu.errors import Invalid
+from danlu.provision.snapshots import SnapshotFile, check_manifest
+
+router = APIRouter(default_response_class=Json)
+
+IN_MEMORY = 1024 * 1024
+
+
+@router.post("/snapshots", response_model=Announced)
+async def announce(desk: TheDesk, actor: TheActor, request: Request) -> Response:
+    shelf = submit_actions.shelf_for(desk.files_dir, actor)
+    entries = (await read_body(SnapshotIn, request, most=MOST_LISTED)).files
+    files = [_file(entry) for entry in entries]
+    check_manifest(files, limit_bytes=desk.snapshot_limit_bytes)
+    snapshot_id, missing = await asyncio.to_thread(shelf.add, files)
+    return Json({"id": snapshot_id, "missing": missing})
+
+
+@router.put("/blobs/{sha256}", status_code=204)
+async def put_blob(desk: TheDesk, actor: TheActor, sha256: str, request: Request) -> Response:
+    shelf = submit_actions.shelf_for(desk.files_dir, actor)
+    size = 0
+    with tempfile.SpooledTemporaryFile(max_size=IN_MEMORY) as received:
+        async for chunk in request.stream():
+            size += len(chunk)
+            if size > desk.snapshot_limit_bytes:
+                raise Invalid("this file alone is larger than a snapshot may be", "keep data out with .gitignore")
+            received.write(chunk)
+        received.seek(0)
+        await asyncio.to_thread(shelf.put_blob, sha256, iter(lambda: received.read(IN_MEMORY), b""))
+    return Response(status_code=204)
+
+
+def _file(entry: object) -> SnapshotFile:
+    match entry:
+        case [str(path), int(mode), int(size), str(sha256)]:
+            return SnapshotFile(path, mode, size, sha256)
+    raise Invalid("a file of a snapshot is [path, mode, size, sha256]")

@@ -1,0 +1,104 @@
+"""Routes that stream: logs as raw bytes, and the framed follow that carries log, states and the exit code."""
+
+import contextlib
+import json
+import struct
+from collections.abc import AsyncIterator
+
+from fastapi import APIRouter
+from starlette.requests import HTTPConnection, Request
+from starlette.responses import Response, StreamingResponse
+
+from danlu.actions.jobs.logs import Followed, JobSeen, LogBytes, check_reader, find_log, first_offset, follow_to_end
+from danlu.api.auth import Desk, TheActor, TheDesk, Welcome, job_json
+from danlu.domain.job import Job
+from danlu.domain.people import Actor
+
+router = APIRouter()
+
+FRAMED = "application/vnd.danlu.frames"
+MOST = 2**62  # bytes or lines that any file could have
+
+
+def frame(kind: bytes, payload: bytes = b"") -> bytes:
+    return kind + struct.pack(">I", len(payload)) + payload
+
+
+def framed(
+    desk: Desk, connection: HTTPConnection, actor: Actor, job: Job, *, offset: int = 0, tail: int | None = None
+) -> Response:
+    """A job's life from now on, as frames."""
+
+    async def frames() -> AsyncIterator[bytes]:
+        async for event in _seen(desk, connection, job, offset, tail):
+            if isinstance(event, LogBytes):
+                yield frame(b"L", event.data)
+            elif isinstance(event, JobSeen):
+                shown = {**job_json(desk, actor, event.job), "log_offset": event.offset}
+                yield frame(b"E" if event.job.state.is_ended else b"J", json.dumps(shown).encode("ascii"))
+            else:
+                yield frame(b"B")
+
+    return StreamingResponse(frames(), media_type=FRAMED)
+
+
+@router.get("/jobs/{ref}/follow")
+async def follow_job(
+    desk: TheDesk, actor: TheActor, request: Request, ref: str, offset: int = 0, tail: int | None = None
+) -> Response:
+    job, _ = await find_log(desk.book, desk.files, desk.files_dir, actor, ref, None)
+    return framed(desk, request, actor, job, offset=_inside(offset), tail=_tail(tail))
+
+
+@router.get("/jobs/{ref}/logs")
+async def logs(
+    desk: TheDesk,
+    actor: TheActor,
+    request: Request,
+    ref: str,
+    follow: bool = False,
+    tail: int | None = None,
+    offset: int = 0,
+    attempt: int | None = None,
+) -> Response:
+    job, path = await find_log(desk.book, desk.files, desk.files_dir, actor, ref, attempt)
+    if follow and attempt in (None, job.attempt):
+        followed = _followed(desk, request, job, _inside(offset), _tail(tail))
+        return StreamingResponse(followed, media_type="text/plain")
+    try:
+        start = await first_offset(desk.files, path, tail=_tail(tail), offset=_inside(offset))
+        length = max(0, await desk.files.size(path) - start)
+    except (FileNotFoundError, BlockingIOError):
+        return Response(b"", media_type="text/plain")
+    return StreamingResponse(
+        desk.files.read_all(path, start, length), media_type="text/plain", headers={"Content-Length": str(length)}
+    )
+
+
+async def _followed(
+    desk: Desk, connection: HTTPConnection, job: Job, offset: int, tail: int | None
+) -> AsyncIterator[bytes]:
+    async for event in _seen(desk, connection, job, offset, tail):
+        if isinstance(event, LogBytes):
+            yield event.data
+
+
+async def _seen(
+    desk: Desk, connection: HTTPConnection, job: Job, offset: int, tail: int | None
+) -> AsyncIterator[Followed]:
+    """What there is to see of a job, as long as who looks may."""
+    welcome = Welcome(desk, connection, lambda actor: check_reader(actor, job))
+    followed = follow_to_end(desk.book, desk.files, desk.files_dir, job, offset=offset, tail=tail)
+    async with contextlib.aclosing(followed):
+        async for event in followed:
+            if not await welcome.lasts():
+                return
+            yield event
+
+
+def _inside(offset: int) -> int:
+    return max(0, min(offset, MOST))
+
+
+def _tail(lines: int | None) -> int | None:
+    return None if lines is None else max(0, min(lines, MOST))

@@ -1,0 +1,102 @@
+"""From the words of a command to what the client takes: the connection, and the ask of a job."""
+
+from __future__ import annotations
+
+import os
+
+from danlu.cli import render
+from danlu.client import Client
+from danlu.errors import Invalid
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from danlu.client.job_body import Options
+
+    Values = dict[str, Any]
+
+_PLAIN = (
+    "gpus", "shards", "cpus", "mem", "nodes", "time", "name", "priority", "queue", "team", "workdir", "array",
+    "retries", "signal",
+)  # fmt: skip
+_SWITCHES = ("preemptible", "interactive")
+
+
+def connect(values: Values, *, start: bool = True, remembered: bool = True) -> Client:
+    client = Client(values["server"] or "", start=start, remembered=remembered)
+    client.on_upload = _upload_progress
+    return client
+
+
+def say_trouble(client: Client) -> None:
+    """What was last told is as it was when the engine could still be asked."""
+    if client.trouble:
+        render.say(f"warning: {client.trouble}; what is shown is of then", "yellow")
+
+
+def asked(values: Values) -> tuple[list[str] | None, Options]:
+    """The command after `--` and the options, over those of a job file if one is named."""
+    options: dict[str, Any] = {}
+    command: list[str] | None = None
+    named = values.get("file") or (values["words"][0] if "file" in values and values["words"] else None)
+    if named:
+        from danlu.cli.input.job_file import read_job_file
+
+        command, options = read_job_file(named)
+    for name in _PLAIN:
+        if values[name] is not None:
+            options[name] = values[name]
+    if values["env"]:
+        options["env"] = {**options.get("env", {}), **dict(_variable(text) for text in values["env"])}
+    if values["label"]:
+        options["label"] = {**options.get("label", {}), **dict(pair(text, "--label") for text in values["label"])}
+    if values["after"]:
+        options["after"] = values["after"]
+    for name in _SWITCHES:
+        if values[name] and values[f"no_{name}"]:
+            raise Invalid(f"--{name} or --no-{name}, not both")
+        if values[name] or values[f"no_{name}"]:
+            options[name] = bool(values[name])
+    if values["snapshot"]:
+        options["snapshot"] = True
+    if values["no_inherit_env"]:
+        options["inherit_env"] = False
+    if options.get("snapshot"):
+        options["snapshot_limit"] = _snapshot_limit(values["snapshot_limit"])
+    asks: Any = options
+    return values["rest"] or command, asks
+
+
+def pair(text: str, option: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        raise Invalid(f"{option} takes NAME=VALUE, not `{text}`", f"for example `{option} SEED=1`")
+    return name, value
+
+
+def _variable(text: str) -> tuple[str, str]:
+    if "=" in text:
+        return pair(text, "--env")
+    if text not in os.environ:
+        raise Invalid(
+            f"--env {text}: there is no such variable in your environment", f"give it a value: `--env {text}=…`"
+        )
+    return text, os.environ[text]
+
+
+def _snapshot_limit(given: str | None) -> int | None:
+    text = given or os.environ.get("DANLU_SNAPSHOT_LIMIT")
+    if not text:
+        return None
+    from danlu.domain.parsing import parse_memory_mib
+
+    try:
+        return parse_memory_mib(text) << 20
+    except Invalid:
+        raise Invalid(f"--snapshot-limit takes a size such as 500M or 2G, not `{text}`") from None
+
+
+def _upload_progress(sent: int, total: int) -> None:
+    if total > 1 << 20:
+        render.progress(f"copying the code: {sent >> 20} of {total >> 20} MiB" if sent < total else "")

@@ -1,0 +1,207 @@
+"""Asking a server: one request, one answer; repeated without harm when a connection is lost."""
+
+from __future__ import annotations
+
+import json
+import os
+from time import monotonic, sleep
+
+from danlu import errors, paths
+from danlu.client.http import Address, Answer, Connection, Lost, NoServer
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Self
+
+TIMEOUT_S = 60.0
+RETRY_WITHIN_S = 30.0
+_CLASSES = {
+    kind.code: kind
+    for kind in vars(errors).values()
+    if isinstance(kind, type) and issubclass(kind, errors.DanluError) and kind is not errors.DanluError
+}
+
+_BY_STATUS: dict[int, type[errors.DanluError]] = {
+    kind.status: kind
+    for kind in (
+        errors.Invalid,
+        errors.NotFound,
+        errors.Unauthorized,
+        errors.Forbidden,
+        errors.Refused,
+        errors.Unreachable,
+    )
+}
+
+
+def error_of(status: int, body: bytes) -> errors.DanluError:
+    """The error that a problem document describes."""
+    try:
+        problem = json.loads(body)
+        code, detail, hint = str(problem["code"]), str(problem["detail"]), str(problem.get("hint") or "")
+    except (ValueError, KeyError, TypeError):
+        return errors.ServerDown(f"the server answered with HTTP status {status}", "see its log")
+    kind = _CLASSES.get(code) or _BY_STATUS.get(status, errors.DanluError)
+    return kind(detail, hint, code=code)
+
+
+def new_key() -> str:
+    """A name for one submit, under which a repeat is recognized."""
+    return os.urandom(16).hex()
+
+
+class Wire:
+    """A server's address, who asks, and the requests between them."""
+
+    def __init__(
+        self,
+        server: str = "",
+        *,
+        token: str = "",
+        start: bool = False,
+        timeout: float = TIMEOUT_S,
+        remembered: bool = True,
+    ) -> None:
+        given = server or os.environ.get("DANLU_SERVER", "")
+        logins: Any = None
+        if remembered and os.path.exists(paths.credentials_file()):
+            from danlu.client import credentials as logins
+        if not given and logins:
+            given = logins.default_server()
+        self.is_personal = not given
+        self.address = Address(given or "unix://" + paths.server_socket(paths.state_dir()))
+        self.starts = start and self.is_personal
+        self._timeout = timeout
+        self._headers = {"Accept": "application/json"}
+        token = token or os.environ.get("DANLU_TOKEN", "")
+        if not token and logins:
+            token = logins.token_for(self.address)
+        if token:
+            self.use_token(token)
+        self._idle: list[Connection] = []
+        self.trouble: str | None = None  # of the server's engine, as last told
+
+    def use_token(self, token: str) -> None:
+        """Be who this token says from now on."""
+        if not token.isascii() or not token.isprintable():
+            raise errors.Invalid("the token has characters that no token has", "check DANLU_TOKEN")
+        self._headers["Authorization"] = f"Bearer {token}"
+
+    def ask(
+        self, method: str, target: str, body: object = None, *, key: str = "", again: bool = False
+    ) -> dict[str, Any]:
+        """One request and its whole answer as data."""
+        request = self._request(method, target, body, key)
+        _, found = self._exchange(*request, again=bool(key) or again or method == "GET", whole=True)
+        data: dict[str, Any] = json.loads(found) if found else {}
+        self.trouble = data.get("trouble", self.trouble)
+        return data
+
+    def open(
+        self,
+        method: str,
+        target: str,
+        body: object = None,
+        *,
+        key: str = "",
+        again: bool = False,
+        start: bool = True,
+    ) -> Answer:
+        """Send a request and give its answer, good ones only.
+
+        A request that may be repeated (`again`, a key, or a GET) is, for a while, if the connection is lost."""
+        request = self._request(method, target, body, key)
+        return self._exchange(*request, again=bool(key) or again or method == "GET", start=start)[0]
+
+    def _request(self, method: str, target: str, body: object, key: str) -> tuple[str, str, dict[str, str], bytes]:
+        headers, data = dict(self._headers), b""
+        if isinstance(body, bytes):
+            headers["Content-Type"], data = "application/octet-stream", body
+        elif body is not None:
+            headers["Content-Type"] = "application/json"
+            data = json.dumps(body, separators=(",", ":")).encode("ascii")
+        if key:
+            headers["Idempotency-Key"] = key
+        return method, "/api/v1" + target, headers, data
+
+    def _exchange(
+        self,
+        method: str,
+        target: str,
+        headers: dict[str, str],
+        data: bytes,
+        *,
+        again: bool,
+        start: bool = True,
+        whole: bool = False,
+    ) -> tuple[Answer, bytes]:
+        until, pause = 0.0, 0.02
+        while True:
+            connection = None
+            try:
+                connection = self.connection(start=start)
+                answer = connection.exchange(method, target, headers, data)
+                return answer, self._checked(answer, whole)
+            except Lost:
+                if connection is not None:
+                    connection.close()
+                if not again or (until and monotonic() >= until):
+                    raise
+            except NoServer:
+                # Before the first loss nothing was sent: there is nothing to be careful with.
+                if not until or monotonic() >= until:
+                    raise
+            until = until or monotonic() + RETRY_WITHIN_S
+            sleep(pause)
+            pause = min(pause * 1.5, 0.5)
+
+    def _checked(self, answer: Answer, whole: bool) -> bytes:
+        """The body if the whole of it is wanted; a problem becomes its error."""
+        if answer.status < 400 and not whole:
+            return b""
+        found = answer.body()
+        self.release(answer)
+        if answer.status >= 400:
+            raise error_of(answer.status, found)
+        return found
+
+    def connection(self, *, start: bool = True) -> Connection:
+        """A connection for one request; starts the personal server where that is wanted."""
+        while self._idle:
+            connection = self._idle.pop()
+            if connection.is_idle():
+                return connection
+            connection.close()
+        try:
+            return Connection(self.address, self._timeout)
+        except NoServer as missing:
+            if not (self.starts and start):
+                if self.is_personal:
+                    raise NoServer(
+                        "your server is not running", "`danlu up --detach` starts it, as does any `danlu run`"
+                    ) from missing
+                raise
+        from danlu.client import own_server
+
+        own_server.start()
+        return Connection(self.address, self._timeout)
+
+    def release(self, answer: Answer) -> None:
+        """Keep the connection of a finished answer for the next request."""
+        if answer.is_over and answer.keeps_alive:
+            self._idle.append(answer.connection)
+        else:
+            answer.close()
+
+    def headers(self) -> dict[str, str]:
+        return dict(self._headers)
+
+    def close(self) -> None:
+        while self._idle:
+            self._idle.pop().close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

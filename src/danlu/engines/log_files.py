@@ -1,0 +1,240 @@
+"""Logs of engines that write them to files: read whole, from the end, or followed as they grow."""
+
+import asyncio
+import contextlib
+import os
+from collections.abc import AsyncIterator, Callable
+from typing import ParamSpec, TypeVar
+
+from inotify_simple import INotify, flags
+
+from danlu.errors import EngineDown
+from danlu.unix.patient_folder import FarFolder
+
+CHUNK = 256 * 1024
+# Readers of a log that grows all the time are woken at most this often; a first line goes out at once.
+PAUSE_S = 0.005
+FAR_S = 0.5  # between looks at files of which nobody here is told when they grow
+# Of a log without lines, or of a hole as large as a file may be, no more is looked at for its last lines.
+FARTHEST_BACK = 256 * 1024 * 1024
+KEPT_READS = 4
+# Its writer may be its owner, who can keep an open waiting for most of a minute (a lease): then it fails instead.
+_FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
+Given = ParamSpec("Given")
+Found = TypeVar("Found")
+
+
+class LogFiles:
+    """One watch and one read per change, however many follow the same file. `far`: other machines write them. Then the
+    kernel here says nothing of it, and knows the true size of a file only once it is opened anew."""
+
+    def __init__(self, far: FarFolder | None = None) -> None:
+        self._far = far
+        self._looking: asyncio.Task[None] | None = None
+        self._inotify = INotify(nonblocking=True)
+        self._by_watch: dict[int, Growing] = {}
+        self._by_path: dict[str, Growing] = {}
+        asyncio.get_running_loop().add_reader(self._inotify.fileno(), self._woken)
+
+    def close(self) -> None:
+        if self._looking:
+            self._looking.cancel()
+        asyncio.get_running_loop().remove_reader(self._inotify.fileno())
+        self._inotify.close()
+
+    async def do(self, do: Callable[Given, Found], *given: Given.args, **named: Given.kwargs) -> Found:
+        """Something with a file, at once; if it is far, in its time. Raises EngineDown if that does not end."""
+        return do(*given, **named) if self._far is None else await self._far.in_time(do, *given, **named)
+
+    async def apart(self, do: Callable[Given, Found], *given: Given.args, **named: Given.kwargs) -> Found:
+        """As `do`, for what may take a moment wherever the file is."""
+        return await (self._far.in_time if self._far else asyncio.to_thread)(do, *given, **named)
+
+    async def size(self, path: str) -> int:
+        return await self.do(_size_now, path)
+
+    async def open(self, path: str) -> "Growing":
+        """A file that may grow. Use it with `with`; raises FileNotFoundError, EngineDown, and BlockingIOError if
+        its owner holds it back."""
+        if path not in self._by_path:
+            found = await self.do(Growing, path, self._let_go, self._far)
+            if path in self._by_path:  # somebody was faster
+                os.close(found.fd)
+            else:
+                self._watch(found)
+        found = self._by_path[path]
+        found.readers += 1
+        return found
+
+    async def read_all(self, path: str, offset: int, length: int) -> AsyncIterator[bytes]:
+        """`length` bytes from `offset`, in large pieces."""
+        fd = await self.do(os.open, path, _FLAGS)
+        try:
+            end = offset + length
+            while offset < end:
+                data = await self.apart(os.pread, fd, min(4 * CHUNK, end - offset), offset)
+                if not data:
+                    return
+                offset += len(data)
+                yield data
+        finally:
+            os.close(fd)
+
+    def _watch(self, found: "Growing") -> None:
+        # By its descriptor: to find it by its name could take its time.
+        try:
+            found.watch = self._inotify.add_watch(f"/proc/self/fd/{found.fd}", flags.MODIFY)
+        except OSError:
+            os.close(found.fd)
+            raise
+        self._by_path[found.path] = found
+        self._by_watch[found.watch] = found
+        if self._far and (self._looking is None or self._looking.done()):
+            self._looking = asyncio.create_task(self._look())
+
+    async def _look(self) -> None:
+        while self._by_path:
+            for found in list(self._by_path.values()):
+                with contextlib.suppress(OSError, EngineDown):  # its readers find that out too
+                    size = await self.size(found.path)
+                    if size != found.size:
+                        found.size = size
+                        found.grew()
+            await asyncio.sleep(FAR_S)
+
+    @property
+    def is_idle(self) -> bool:
+        """Nobody follows anything."""
+        return not self._by_path and not self._by_watch
+
+    def _woken(self) -> None:
+        for watch in {event.wd for event in self._inotify.read(timeout=0)}:
+            if watch in self._by_watch:
+                self._by_watch[watch].grew()
+
+    def _let_go(self, growing: "Growing") -> None:
+        del self._by_path[growing.path]
+        del self._by_watch[growing.watch]
+        with contextlib.suppress(OSError):  # if the file is gone, its watch went with it
+            self._inotify.rm_watch(growing.watch)
+
+
+class Growing:
+    """An open log file, shared by all who follow it."""
+
+    def __init__(self, path: str, let_go: Callable[["Growing"], None], far: FarFolder | None) -> None:
+        self.path = path
+        self.size = 0  # at the last look, if somebody has to look
+        self._far = far
+        self.fd = os.open(path, _FLAGS)
+        self.watch = -1
+        self.readers = 0
+        self._let_go = let_go
+        self._cache: dict[int, bytes] = {}
+        self._next: asyncio.Future[None] | None = None
+        self._woken_at = 0.0
+        self._timer: asyncio.TimerHandle | None = None
+
+    def __enter__(self) -> "Growing":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """One reader less; the last one closes the file."""
+        self.readers -= 1
+        if not self.readers:
+            self._let_go(self)
+            os.close(self.fd)
+            if self._timer:
+                self._timer.cancel()
+
+    def grew(self) -> None:
+        if self._timer is not None:
+            return
+        loop = asyncio.get_running_loop()
+        wait_s = self._woken_at + PAUSE_S - loop.time()
+        if wait_s <= 0:
+            self._wake()
+        else:
+            self._timer = loop.call_later(wait_s, self._wake)
+
+    def growth(self) -> "asyncio.Future[None]":
+        """Done at the next growth. Take it before reading, or a growth in between is missed."""
+        if self._next is None or self._next.done():
+            self._next = asyncio.get_running_loop().create_future()
+        return self._next
+
+    async def read(self, offset: int) -> bytes:
+        """Up to CHUNK bytes from `offset`; nothing if there is no more yet."""
+        if offset in self._cache:
+            return self._cache[offset]
+        if self._far:
+            if data := await self._far.in_time(_read_now, self.path, offset):
+                self._keep(offset, data)
+            return data
+        behind = os.fstat(self.fd).st_size - offset
+        if behind <= 0:
+            return b""
+        if behind < CHUNK:  # just written, so in memory: a thread would only cost time
+            data = os.pread(self.fd, CHUNK, offset)
+            self._keep(offset, data)
+        else:
+            data = await asyncio.to_thread(os.pread, self.fd, CHUNK, offset)
+        return data
+
+    def _keep(self, offset: int, data: bytes) -> None:
+        if len(self._cache) >= KEPT_READS:  # readers choose where they begin
+            self._cache.clear()
+        self._cache[offset] = data
+
+    def _wake(self) -> None:
+        self._timer = None
+        self._woken_at = asyncio.get_running_loop().time()
+        self._cache.clear()
+        if self._next is not None and not self._next.done():
+            self._next.set_result(None)
+
+
+def _opened(path: str, _: int) -> int:
+    return os.open(path, _FLAGS)
+
+
+def _size_now(path: str) -> int:
+    with open(path, "rb", opener=_opened) as file:
+        return os.fstat(file.fileno()).st_size
+
+
+def _read_now(path: str, offset: int) -> bytes:
+    try:
+        with open(path, "rb", buffering=0, opener=_opened) as file:
+            return os.pread(file.fileno(), CHUNK, offset)
+    except (FileNotFoundError, BlockingIOError):
+        return b""  # it was removed: there will be no more; or its owner holds it back
+
+
+def offset_of_tail(path: str, lines: int) -> int:
+    """Where the last `lines` lines begin, or as far back as one looks for them. May take a moment."""
+    with open(path, "rb", opener=_opened) as file:
+        position = end = file.seek(0, os.SEEK_END)
+        first = max(0, end - FARTHEST_BACK)
+        if lines <= 0:
+            return end
+        seen = 0
+        while position > first:
+            size = min(CHUNK, position - first)
+            position -= size
+            file.seek(position)
+            block = file.read(size)
+            # A newline that ends the file ends the last line and begins none.
+            at = len(block) - (position + len(block) == end and block.endswith(b"\n"))
+            there = block.count(b"\n", 0, at)
+            if seen + there < lines:
+                seen += there
+                continue
+            while (at := block.rfind(b"\n", 0, at)) >= 0:
+                seen += 1
+                if seen == lines:
+                    return position + at + 1
+        return first

@@ -1,0 +1,202 @@
+"""Jobs of Slurm that did not come through Danlu, as runs of others; and nodes in Slurm's own words. Pure."""
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from functools import lru_cache
+
+from danlu.domain.job import Reason
+from danlu.domain.resources import Ask, Seat
+from danlu.engines.base import Handle, NodeNow, OtherRun, RunState
+from danlu.engines.slurm.text.messages import explain_wait
+from danlu.engines.slurm.text.parse_cluster import NodeFacts, parse_gres, parse_hostlist, parse_numbers, parse_time
+from danlu.engines.slurm.text.parse_jobs import QueueLine
+
+Seats = tuple[Seat, ...]
+MOST_TASKS = 4_000_001  # of one array
+# The line with which it was submitted may hold anything, and is the last.
+PAST_FORMAT = "JobID,User,Partition,Submit,Start,End,State,NCPUS,NodeList,AllocTRES,SubmitLine"
+
+
+# A queue of ten thousand says the same few things again and again.
+_explained, _cards = lru_cache(4096)(explain_wait), lru_cache(4096)(parse_gres)
+
+
+@dataclass(frozen=True, slots=True)
+class _Told:
+    line: QueueLine
+    seats: Seats
+    run: OtherRun
+
+
+class Others:
+    """The runs of others after each look. What did not change is the same object as before: a queue of ten thousand
+    is not made anew every few seconds."""
+
+    def __init__(self) -> None:
+        self._told: dict[str, _Told] = {}
+        self.past: list[OtherRun] = []  # that ended while nobody looked, from accounting
+        self.is_news = False  # one came, left, or stands otherwise than at the look before
+
+    @property
+    def runs(self) -> list[OtherRun]:
+        return [*(told.run for told in self._told.values()), *self.past]
+
+    def tell(self, lines: Iterable[QueueLine], seats: Mapping[int, Seats]) -> None:
+        told: dict[str, _Told] = {}
+        is_news = False
+        for line in lines:
+            found = seats.get(line.number, ())
+            known = self._told.get(line.id)
+            if known is None or known.seats != found or (known.line is not line and known.line != line):
+                before, known = known, _Told(line, found, other_run(line, found))
+                is_news |= before is None or _standing(before.run) != _standing(known.run)
+            told[line.id] = known
+        self.is_news = is_news or told.keys() != self._told.keys()
+        self._told = told
+
+
+def _standing(run: OtherRun) -> tuple[RunState, Seats, Reason | None]:
+    """What people should not have to wait for; estimates change all the time."""
+    return run.state, run.seats, run.reason
+
+
+def other_handle(line: QueueLine) -> Handle:
+    """Slurm's number alone may name another job tomorrow: its owner and the moment of its submit go with it.
+    Tasks that wait together become fewer, and stay the same."""
+    at = int((line.submitted_at or datetime.fromtimestamp(0, UTC)).timestamp())
+    name = f"{line.number}_[]" if "[" in line.id else line.id
+    return Handle(f"slurm-job:{name}:{at}:{line.uid}")
+
+
+def other_run(line: QueueLine, seats: Seats) -> OtherRun:
+    """`seats` with their cards, if Slurm was asked for them already."""
+    state = RunState.ENDED if line.is_over else RunState.PENDING if line.is_waiting else RunState.RUNNING
+    has_begun = not line.is_waiting and bool(line.nodelist)
+    per_node = max(line.cpus // line.nodes, 1)
+    if state is not RunState.RUNNING:
+        seats = ()
+    elif not seats:
+        seats = tuple(Seat(name, per_node, line.memory_mib) for name in parse_hostlist(line.nodelist))
+    return OtherRun(
+        id=f"slurm:{line.id}",
+        handle=other_handle(line),
+        user=line.user,
+        name=line.name,
+        state=state,
+        ask=_ask(line, per_node, seats),
+        queue=line.partition,
+        seats=seats,
+        submitted_at=line.submitted_at,
+        started_at=line.starts_at if has_begun else None,
+        ends_at=None if line.is_waiting else line.ends_at,
+        reason=_explained(line.reason) if line.is_waiting else None,
+        estimated_at=line.starts_at if line.is_waiting else None,
+        tasks=len(_tasks(line.id)) or 1,
+    )
+
+
+def _ask(line: QueueLine, per_node: int, seats: Seats) -> Ask:
+    """What it asks for on each node. Its line names cards only if they were asked for by node; its seats always do."""
+    cards = _cards(line.gres)
+    gpus, shards = cards.gpus if not cards.shards else 0, cards.shards
+    if not (gpus or shards):
+        gpus = max((len(seat.gpus) for seat in seats), default=0)
+        shards = 0 if gpus else max((seat.shards for seat in seats), default=0)
+    return Ask(
+        gpus=gpus,
+        gpu_model=cards.model or None,
+        shards=shards,
+        cpus=per_node,
+        memory_mib=max((seat.memory_mib for seat in seats), default=line.memory_mib),
+        nodes=line.nodes,
+    )
+
+
+def _tasks(job: str) -> list[int]:
+    """Those that wait together as `17_[4-9,12%2]`."""
+    _, _, listed = job.partition("[")
+    return parse_numbers(listed.rstrip("]").partition("%")[0], MOST_TASKS)
+
+
+def parse_past(text: str, mark: str, instance: str, since: datetime) -> list[OtherRun]:
+    """From `sacct -n -P -X -D -a --delimiter=MARK --format=PAST_FORMAT`: what ended since then, but our own runs."""
+    found = []
+    ours = f"--comment=danlu:{instance}:"
+    for record in text.splitlines():
+        parts = record.split(mark, 10)
+        if len(parts) == 11 and ours not in parts[10]:
+            run = _past_run(parts)
+            has_begun = run.started_at is not None and not parts[8].startswith("None")
+            if run.user and has_begun and run.ends_at and run.ends_at >= since:
+                found.append(run)
+    return found
+
+
+def _past_run(parts: list[str]) -> OtherRun:
+    job, user, partition, submitted, starts, ends, _, cpus, _, tres, _ = parts
+    cards = parse_gres(",".join(word for word in tres.split(",") if word.startswith("gres/")))
+    # Of all its nodes together: not each has the same number.
+    ask = Ask(gpus=cards.gpus if not cards.shards else 0, shards=cards.shards, cpus=max(int(cpus or 1), 1))
+    return OtherRun(
+        id=f"slurm:{job}",
+        handle=Handle(f"slurm-job:{job}:{submitted}"),
+        user=user,
+        name="",
+        state=RunState.ENDED,
+        ask=ask,
+        queue=partition,
+        submitted_at=parse_time(submitted),
+        started_at=parse_time(starts),
+        ends_at=parse_time(ends),
+    )
+
+
+def one_task(together: OtherRun, ref: str) -> OtherRun | None:
+    """Of tasks that wait together the one that is called `slurm:17_5`."""
+    name = ref.removeprefix("slurm:")
+    if not _is_task(name, together.id.removeprefix("slurm:")):
+        return None
+    handle = Handle(together.handle.replace("_[]:", f"_{name.partition('_')[2]}:"))
+    return replace(together, id=ref, handle=handle, tasks=1)
+
+
+def stop_words(line: QueueLine, handle: Handle) -> tuple[str, ...]:
+    """For what this handle means, if that is in this line. Of its owner only: if the number names another's job by now,
+    nothing is done to that."""
+    owner = f"--user={line.uid}"
+    if other_handle(line) == handle:
+        return "scancel", owner, *(("--state=PENDING", str(line.number)) if "[" in line.id else (line.id,))
+    name = handle.split(":")[1]
+    if _is_task(name, line.id) and other_handle(replace(line, id=name)) == handle:
+        return "scancel", name  # with whatever condition, Slurm would end all that wait together
+    return ()
+
+
+def _is_task(name: str, together: str) -> bool:
+    """Is `17_5` in `17_[4-9%2]`?"""
+    asked = re.fullmatch(r"([0-9]{1,10})_([0-9]{1,10})", name)
+    return asked is not None and together.startswith(f"{asked[1]}_[") and int(asked[2]) in _tasks(together)
+
+
+def node_now(facts: NodeFacts) -> NodeNow:
+    used = facts.used
+    # Before 23.11 Slurm tells which cards have shards taken of them, and not how many.
+    shards = {index: used.shards_of.get(index, 1) for index in used.shared}
+    return NodeNow(facts.state, facts.why, facts.cpus_used, facts.memory_used_mib, used.indices, shards)
+
+
+def unexplained(facts: Iterable[NodeFacts], seats: Iterable[Seats]) -> frozenset[str]:
+    """Nodes with cards that are taken, and nobody is known to have them."""
+    known = {
+        (seat.node, index)
+        for one in seats
+        for seat in one
+        for index in (*seat.gpus, *(() if seat.shared_gpu is None else (seat.shared_gpu,)))
+    }
+    return frozenset(
+        one.node.name
+        for one in facts
+        if any((one.node.name, index) not in known for index in (*one.used.indices, *one.used.shared))
+    )

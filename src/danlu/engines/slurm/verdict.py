@@ -1,0 +1,211 @@
+"""What is true of a run, from what Slurm lists and what the run itself wrote down. Pure."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from danlu.domain.job import Reason, describe_exit
+from danlu.domain.resources import Seat
+from danlu.engines.base import Ending, Observation, RunState
+from danlu.engines.slurm.text.messages import explain_end, explain_wait
+from danlu.engines.slurm.text.options import Begun, Ended
+from danlu.engines.slurm.text.parse_cluster import parse_hostlist
+from danlu.engines.slurm.text.parse_jobs import PastJob, QueueLine
+
+UNKNOWN = Observation(RunState.UNKNOWN)
+TAKEN = Observation(RunState.PENDING, reason=Reason("slurm_new", "Slurm has taken it and not looked at it yet"))
+NO_WORD = Reason("lost", "it is no longer in Slurm, and left no word how it ended")
+FORGOTTEN = Reason("lost", "Slurm ended it and no longer knows why: its controller may have been killed, and forgot it")
+SUSPENDED = "Slurm has suspended it: it does nothing until Slurm resumes it"
+_SIGNALS = 128
+_RAN = frozenset({"COMPLETED", "FAILED", "OUT_OF_MEMORY", "TIMEOUT"})
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """Everything known of one run. `lines` are jobs of its user that carry its id."""
+
+    lines: Sequence[QueueLine] = ()
+    begun: Begun | None = None
+    begins_again: bool = False  # in a go after that one, which has not written a word
+    ended: Ended | None = None
+    past: PastJob | None = None  # from accounting, if Slurm lists it no more
+    exit_code: int | None = None  # with which Slurm saw it end, if it could not say so itself
+    number: int | None = None  # what Slurm answered to its submit
+    cpus: int = 1
+    memory_mib: int = 0
+    notes: tuple[str, ...] = ()
+    stop_asked: bool = False
+    is_settled: bool = False  # enough time has passed for words that are still on their way
+    was_blind: bool = False  # nobody looked for so long that Slurm may have forgotten an end
+
+
+def judge(evidence: Evidence, seats: Mapping[int, tuple[Seat, ...]]) -> Observation | None:
+    """None: not clear yet, what was last true stays."""
+    line = choose(evidence)
+    ended = evidence.ended
+    if ended and evidence.begun and ended.restart != evidence.begun.restart:
+        ended = None  # of an earlier go
+    # An old controller that was killed may have forgotten that it began what has ended by itself since.
+    if ended and (not (line and line.is_waiting) or not _is_by_force(ended)):
+        return _from_word(ended, line, evidence)
+    if line is not None and not line.is_over:
+        return _alive(line, evidence, seats)
+    if line is not None:
+        return _over(line.state, line.reason, line.starts_at, line.ends_at, evidence, evidence.exit_code)
+    if not evidence.is_settled:
+        return None
+    past = evidence.past
+    # What has run and was not begun by ours is another's, who got the number after Slurm forgot ours.
+    if past is not None and (evidence.begun or past.state not in _RAN):
+        return _over(past.state, "", past.started_at, past.ended_at, evidence, past.exit_code)
+    if evidence.begun:
+        return _end(Ending.LOST, None, NO_WORD, evidence, evidence.begun.started_at, None)
+    if evidence.stop_asked:
+        return _end(Ending.STOPPED, None, Reason("stopped", "stopped before it started"), evidence, None, None)
+    if evidence.number is not None and evidence.was_blind:
+        return _end(Ending.LOST, None, NO_WORD, evidence, None, None)
+    # Never begun, and Slurm does not know it: a lost submit, or an old controller that forgot it. It may start anew.
+    return UNKNOWN
+
+
+def choose(evidence: Evidence) -> QueueLine | None:
+    """Of several jobs for one run (an answer was lost, it was submitted again) the one that is the run."""
+    if evidence.begun:
+        begun = [line for line in evidence.lines if line.number == evidence.begun.number]
+        return begun[0] if begun else None
+    ranked = sorted(evidence.lines, key=lambda line: (line.is_over, line.is_waiting, line.number))
+    return ranked[0] if ranked else None
+
+
+def extras(evidence: Evidence) -> list[QueueLine]:
+    """Jobs that wait for a run which another job is already: they would end without a deed, and may go at once."""
+    chosen = choose(evidence)
+    is_run = chosen is not None and not chosen.is_over
+    return [line for line in evidence.lines if line.is_waiting and line != chosen and (is_run or evidence.begun)]
+
+
+def _alive(line: QueueLine, evidence: Evidence, seats: Mapping[int, tuple[Seat, ...]]) -> Observation:
+    begun = evidence.begun if evidence.begun and evidence.begun.number == line.number else None
+    if line.is_waiting:
+        return Observation(
+            RunState.PENDING,
+            reason=_explain(line.reason, is_begun=begun is not None),
+            estimated_at=line.starts_at,
+            attempt=begun.restart + 2 if begun else 1,
+            notes=evidence.notes,
+        )
+    go = begun.restart + (2 if evidence.begins_again else 1) if begun else 1
+    suspended = (SUSPENDED,) if line.state == "SUSPENDED" else ()
+    names = parse_hostlist(line.nodelist)
+    plain = tuple(Seat(name, evidence.cpus, evidence.memory_mib) for name in names)
+    return Observation(
+        RunState.RUNNING,
+        started_at=line.starts_at,
+        seats=seats.get(line.number) or plain,
+        attempt=go,
+        notes=(*evidence.notes, *suspended),
+    )
+
+
+def _explain(reason: str, *, is_begun: bool) -> Reason:
+    """We set no time to begin at: Slurm does, when it starts something again."""
+    if reason != "BeginTime":
+        return explain_wait(reason)
+    if is_begun:
+        return Reason("begin_time", "Slurm starts it again in a moment")
+    return Reason(
+        "begin_time",
+        "Slurm could not start it, and tries again in a moment; if that goes on: does the machine of its controller "
+        "know the user (`id` there), and do the nodes see the shared folder?",
+    )
+
+
+def _from_word(ended: Ended, line: QueueLine | None, evidence: Evidence) -> Observation | None:
+    is_open = line is not None and not line.is_over
+    reason = _reason_of(ended)
+    ending, code = ended.ending, ended.exit_code
+    if _is_by_force(ended):
+        if is_open and (ended.by_slurm or not evidence.is_settled):
+            return None  # Slurm knows better why, and may begin it again
+        if line is None and ended.by_slurm and not evidence.stop_asked:
+            if not evidence.is_settled:
+                return None  # the next look may list it
+            past = explain_end(evidence.past.state) if evidence.past else None
+            ending, reason = past or (Ending.LOST, FORGOTTEN)
+        elif line is not None and (done := explain_end(line.state)) is not None:
+            ending, reason = done
+    found = _end(ending, code, reason, evidence, ended.started_at, ended.ended_at)
+    return replace(found, notes=(*found.notes, ended.note)) if ended.note else found
+
+
+def _is_by_force(ended: Ended) -> bool:
+    """Neither by itself, nor because its script saw to it."""
+    return ended.ending is Ending.EXITED and (ended.by_slurm or (ended.exit_code or 0) > _SIGNALS)
+
+
+def _reason_of(ended: Ended) -> Reason | None:
+    texts = {
+        Ending.STOPPED: ended.text or "stopped on request",
+        Ending.TIMED_OUT: "stopped at its time limit",
+        Ending.NOT_STARTED: ended.text or "it could not be started",
+    }
+    if ended.ending is Ending.EXITED:
+        return _exit_reason(ended.exit_code, ended.text)
+    return Reason(ended.ending.value, texts.get(ended.ending, ended.text))
+
+
+def _exit_reason(code: int | None, who: str = "") -> Reason:
+    """`who`: which of several ranks failed."""
+    if code == 0:
+        return Reason("succeeded", "ended with success")
+    said = describe_exit(code)
+    return Reason("failed", f"{said} ({who})" if who else said)
+
+
+def _over(
+    state: str,
+    reason: str,
+    started_at: datetime | None,
+    ended_at: datetime | None,
+    evidence: Evidence,
+    exit_code: int | None = None,
+) -> Observation | None:
+    """Slurm says that it is over, and the run itself has said nothing."""
+    begun = evidence.begun
+    if begun and not evidence.is_settled:
+        return None  # its own word may still be on its way through the shared folder
+    if evidence.stop_asked and state in ("CANCELLED", "FAILED"):
+        text = "stopped on request" if begun else "stopped before it started"
+        began_at = begun.started_at if begun else None
+        return _end(Ending.STOPPED, None, Reason("stopped", text), evidence, began_at, ended_at)
+    done = explain_end(state)
+    if done is not None:
+        code = 137 if state == "OUT_OF_MEMORY" else None
+        return _end(done[0], code, done[1], evidence, started_at if begun else None, ended_at)
+    if not evidence.is_settled:
+        return None
+    if begun:
+        if exit_code is not None:
+            return _end(Ending.EXITED, exit_code, _exit_reason(exit_code), evidence, started_at, ended_at)
+        return _end(Ending.LOST, None, NO_WORD, evidence, started_at, ended_at)
+    said = f" ({reason})" if reason not in ("", "None", "NonZeroExitCode") else ""
+    why = explain_wait(reason) if reason == "BadConstraints" else None
+    text = f"its node could not start it{said}: does it see the shared folder, and know the user?"
+    return _end(Ending.NOT_STARTED, None, why or Reason("not_started", text), evidence, None, ended_at)
+
+
+def _end(
+    ending: Ending,
+    code: int | None,
+    reason: Reason | None,
+    evidence: Evidence,
+    started_at: datetime | None,
+    ended_at: datetime | None,
+) -> Observation:
+    return replace(
+        Observation(RunState.ENDED, ending=ending, exit_code=code, reason=reason, notes=evidence.notes),
+        started_at=started_at,
+        ended_at=max(ended_at, started_at) if ended_at and started_at else ended_at,
+        attempt=evidence.begun.restart + 1 if evidence.begun else 1,
+    )

@@ -1,0 +1,75 @@
+"""The store with the active jobs in hand: every change is written first, then shown to who looks or waits."""
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+
+from danlu.domain.charge import Charge
+from danlu.domain.job import Job, JobId
+from danlu.domain.people import AuditEntry
+from danlu.errors import Conflict
+from danlu.state.active_jobs import Live
+from danlu.store.protocol import PastRun, Store
+
+
+class Book:
+    """All writes of jobs go through here, so that `live` never knows less, or more, than the disk."""
+
+    def __init__(self, store: Store, active: Sequence[Job], engine_id: Callable[[Job], str] = lambda job: "") -> None:
+        """`engine_id`: what the engine that has a job calls it, where it does."""
+        self.store = store
+        self.engine_id = engine_id
+        self.live = Live(active)
+        self.changed = asyncio.Event()  # something is to be scheduled
+        self.awaited_ends: set[str] = set()  # jobs and arrays with an end that other jobs wait for
+
+    async def insert(
+        self,
+        jobs: Sequence[Job],
+        *,
+        key: str = "",
+        environ: Mapping[str, str] | None = None,
+        audit: Sequence[AuditEntry] = (),
+    ) -> Sequence[Job]:
+        stored = await self.store.insert(jobs, key=key, environ=environ, audit=audit)
+        # A repeated key brings back old jobs: what is in hand may be newer.
+        self.live.apply(job for job in stored if job.id not in self.live.jobs and not job.state.is_ended)
+        # An end that was committed between the submitter's look at it and this insert has announced itself to nobody.
+        awaited = {one.on for job in stored for one in job.waiting_for}
+        self.awaited_ends |= {ref for ref in awaited if not self.live.active_in(ref)}
+        self.changed.set()
+        return stored
+
+    async def update(
+        self,
+        jobs: Sequence[Job],
+        past: Sequence[PastRun] = (),
+        charges: Sequence[Charge] = (),
+        *,
+        audit: Sequence[AuditEntry] = (),
+        is_planned: bool = False,
+    ) -> None:
+        """`is_planned`: whoever schedules has thought of all that follows from it."""
+        try:
+            await self.store.update(jobs, past, charges, audit)
+        except Conflict:
+            await self._look_again(jobs)
+            raise
+        self.live.apply(jobs)
+        ended = (ref for job in jobs if job.state.is_ended for ref in (job.id, job.array_id))
+        self.awaited_ends |= {ref for ref in ended if ref and self.live.is_awaited(ref)}
+        if not is_planned:
+            self.changed.set()
+
+    async def get(self, job_id: str) -> Job | None:
+        return self.live.jobs.get(JobId(job_id)) or await self.store.get(job_id)
+
+    async def get_all(self, ids: Sequence[str]) -> list[Job]:
+        """In this order; those that were removed are left out."""
+        read = {job.id: job for job in await self.store.get_all(ids)}
+        return [found for job_id in ids if (found := self.live.jobs.get(job_id) or read.get(JobId(job_id)))]
+
+    async def _look_again(self, jobs: Sequence[Job]) -> None:
+        """The disk knows better: a commit whose answer was lost may have been made all the same."""
+        found = await self.store.get_all([job.id for job in jobs])
+        # Who has left meanwhile has ended. What was read before would bring it back, and have it run once more.
+        self.live.apply([job for job in found if job.id in self.live.jobs])

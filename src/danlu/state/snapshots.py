@@ -1,0 +1,229 @@
+"""The active jobs, and the rules they are under, as `plan()` wants to see them."""
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from itertools import chain
+
+from danlu.domain.charge import Charge
+from danlu.domain.job import Job, JobSpec, Reason
+from danlu.domain.quota import keys_of
+from danlu.domain.resources import Seat
+from danlu.engines.base import OtherRun
+from danlu.scheduler.snapshot import Holding, Plan, Snapshot, Waiting
+from danlu.state.active_jobs import Group, Live
+from danlu.state.inventory import Inventory
+from danlu.state.occupancy import unknown_seats
+from danlu.state.people import Roster
+from danlu.state.usage import Tally
+
+# So long an engine may not yet know whose cards are that are taken, or that they are free again.
+MOMENT = timedelta(seconds=10)
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """What holds beside the jobs: nodes and queues, people with their quotas, what they used."""
+
+    roster: Roster
+    tally: Tally
+    inventory: Inventory = field(default_factory=Inventory)
+    grace: timedelta = timedelta(seconds=30)
+    engine_places: bool = False  # the engine has a queue of its own and chooses the seats
+    waiting_there: int = 1 << 62  # how many jobs of one person may wait in that queue
+
+
+class Outlook:
+    """Makes snapshots, keeping what did not change since the last one; holds the last plan for who asks why."""
+
+    def __init__(self, standing: Standing) -> None:
+        self.plan = Plan()
+        self.estimates: Mapping[str, datetime] = {}  # when the engine expects to start jobs that wait in its queue
+        self.standing = standing
+        self._stamp = standing.roster.stamp
+        self._waiting: dict[str, tuple[int, Waiting]] = {}
+        self._given: dict[str, tuple[int, Holding | Waiting]] = {}
+        self._unknown_since: dict[str, datetime] = {}  # cards that somebody has of whom nothing is known
+
+    @property
+    def stamp(self) -> tuple[int, int]:
+        """Another one whenever people, their quotas, or what there is to run on have changed."""
+        return self.standing.roster.stamp, self.standing.inventory.stamp
+
+    def snapshot(
+        self,
+        live: Live,
+        now: datetime,
+        *,
+        ended: Sequence[Job] = (),
+        charges: Iterable[Charge] = (),
+    ) -> Snapshot:
+        """Everything active as it stands, less the runs that are known to be over but not yet written down;
+        `charges` are what these have used.
+        Nothing that happens later changes it: another thread may think about it."""
+        standing, quotas = self.standing, dict(self.standing.roster.quotas)
+        if self._stamp != standing.roster.stamp:
+            self._stamp = standing.roster.stamp
+            self._waiting.clear()
+        given = self._all_given(live, {job.id for job in ended}, now)
+        holding = [one for one in given if isinstance(one, Holding)]
+        others = [_other_holding(one) for one in standing.inventory.others if one.seats]
+        # Among one person's jobs there is nobody to be fair to.
+        is_shared = len(live.users) > 1 or bool(quotas)
+        return Snapshot(
+            now,
+            standing.inventory.nodes,
+            self._entries(live, Counter(job.array_id for job in ended if job.array_id)),
+            (*holding, *others, *self._of_nobody([*holding, *others], now)),
+            pending=tuple(one for one in given if isinstance(one, Waiting)) if standing.engine_places else (),
+            engine_places=standing.engine_places,
+            room_for=standing.inventory.room_for,
+            waiting_there=standing.waiting_there,
+            queues=standing.inventory.queues,
+            quotas=quotas,
+            use=_with(standing.tally.use(now), charges) if is_shared else {},
+            spent=_with(standing.tally.spent(quotas, now), charges) if quotas else {},
+            boosted=standing.roster.boosted(now) if is_shared else frozenset(),
+            shards_per_gpu=standing.inventory.shards_per_gpu,
+        )
+
+    def _of_nobody(self, held: Sequence[Holding], now: datetime) -> list[Holding]:
+        """Cards that are taken though nobody is known to have them. Where runs come and go that is so for a moment, in
+        which nobody shall be asked to make room."""
+        told = self.standing.inventory.now
+        seats: dict[str, list[Seat]] = {}
+        for seat in chain.from_iterable((one.seat, *one.more) for one in held) if told else ():
+            seats.setdefault(seat.node, []).append(seat)
+        unknown = {
+            f"{name}:{seat.gpus or seat.shared_gpu}": seat
+            for name, engine_says in told.items()
+            for seat in unknown_seats(name, seats.get(name, ()), engine_says)
+        }
+        self._unknown_since = {key: self._unknown_since.get(key, now) for key in unknown}
+        is_new = {key for key, since in self._unknown_since.items() if now - since < MOMENT}
+        return [Holding(key, seat, now if key in is_new else None) for key, seat in unknown.items()]
+
+    def _all_given(self, live: Live, over: Collection[str], now: datetime) -> list[Holding | Waiting]:
+        """What the engine has: on its seat, or waiting for one there."""
+        given: dict[str, tuple[int, Holding | Waiting]] = {}
+        for job in live.holding():
+            if job.id not in over:
+                known = self._given.get(job.id)
+                if known is None or known[0] != job.version:
+                    known = (job.version, self._given_of(job, now))
+                given[job.id] = known
+        self._given = given
+        return [one for _, one in given.values()]
+
+    def _given_of(self, job: Job, now: datetime) -> Holding | Waiting:
+        if not job.seats:
+            return entry_of(job.spec, job.id, job.user, job.seq)
+        held = holding_of(job, now, self.standing.grace)
+        return replace(held, ask=job.spec.ask) if self.standing.engine_places else held
+
+    def _entries(self, live: Live, freed: Mapping[str, int]) -> tuple[Waiting, ...]:
+        """All that waits; of the arrays in `freed` so many running tasks are over."""
+        waiting: dict[str, tuple[int, Waiting]] = {}
+        for group in live.groups():
+            known = self._waiting.get(group.key)
+            if known is None or known[0] != group.stamp:
+                known = (group.stamp, self._waiting_of(live, group))
+            waiting[group.key] = known
+        self._waiting = waiting
+        entries = [entry for _, entry in waiting.values()]
+        if freed:
+            for index, group in enumerate(live.groups()):
+                if group.key in freed:
+                    entries[index] = self._waiting_of(live, group, freed[group.key])
+        return tuple(entries)
+
+    def _waiting_of(self, live: Live, group: Group, freed: int = 0) -> Waiting:
+        """A group of queued jobs; `freed` of its running tasks are over."""
+        spec, at_once = group.spec, group.spec.at_once
+        person = self.standing.roster.persons.get(group.user)
+        blocked = _blocked(live, group) if group.blocked else None
+        if person is not None and not person.is_enabled:
+            blocked = Reason("disabled", f"the account of {person.name} is disabled")
+        elif spec.team and not self.standing.roster.is_in(group.user, spec.team):
+            blocked = Reason("left_team", f"{group.user} is no longer in the team {spec.team}")
+        may_start = group.free if at_once is None else min(group.free, at_once - group.running + freed)
+        return entry_of(spec, group.key, group.user, group.seq, count=group.count, may_start=may_start, blocked=blocked)
+
+
+def entry_of(
+    spec: JobSpec,
+    key: str,
+    user: str,
+    seq: int,
+    *,
+    count: int = 1,
+    may_start: int = 1,
+    blocked: Reason | None = None,
+) -> Waiting:
+    """Somebody's jobs of this spec, as they wait."""
+    return Waiting(
+        key=key,
+        ask=spec.ask,
+        seq=seq,
+        priority=spec.priority,
+        time_limit=spec.time_limit,
+        count=count,
+        may_start=may_start,
+        blocked=blocked,
+        user=user,
+        team=spec.team,
+        queue=spec.queue,
+        is_preemptible=spec.is_preemptible,
+    )
+
+
+def holding_of(job: Job, now: datetime, grace: timedelta = timedelta(0)) -> Holding:
+    """A run on its seat; one that is only being started has all its time before it."""
+    assert job.seat is not None
+    spec, started_at = job.spec, job.started_at or now
+    ends_at = started_at + spec.time_limit if spec.time_limit else None
+    if job.stop_requested_at is not None:
+        gone_at = job.stop_requested_at + (spec.notice.lead if spec.notice else timedelta(0)) + grace
+        ends_at = gone_at if ends_at is None else min(ends_at, gone_at)
+    return Holding(
+        job.id,
+        job.seat,
+        ends_at,
+        more=job.seats[1:],
+        user=job.user,
+        team=spec.team,
+        queue=spec.queue,
+        is_preemptible=spec.is_preemptible,
+        is_stopping=job.stop_requested_at is not None,
+        started_at=job.started_at,
+    )
+
+
+def _other_holding(other: OtherRun) -> Holding:
+    """A run beside Danlu takes its place, and counts against the quotas of its owner."""
+    return Holding(
+        other.id,
+        other.seats[0],
+        other.ends_at,
+        more=other.seats[1:],
+        user=other.user,
+        queue=other.queue,
+        started_at=other.started_at,
+        ask=other.ask,
+    )
+
+
+def _with(hours: Mapping[str, float], charges: Iterable[Charge]) -> Mapping[str, float]:
+    total = dict(hours)
+    for charge in charges:
+        for key in keys_of(charge.user, charge.team):
+            total[key] = total.get(key, 0.0) + charge.gpu_hours
+    return total
+
+
+def _blocked(live: Live, group: Group) -> Reason:
+    waiting_for = live.jobs[next(group.ids)].waiting_for
+    names = ", ".join(dependency.on for dependency in waiting_for)
+    how = "succeed" if any(dependency.kind == "ok" for dependency in waiting_for) else "end"
+    return Reason("dependency", f"{names} must {how} first")

@@ -1,0 +1,80 @@
+"""Telling the engine: a run whose code takes long to lay out may not be wanted any more when that is done."""
+
+import asyncio
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from danlu.domain.job import Job, JobState, Reason
+from danlu.engines.base import Launch, RunState
+from danlu.loops.dispatch import Teller
+from danlu.state.jobs import Book
+from danlu.store.sql import SqlStore
+from tests.builders import job, node
+from tests.fakes.engine import FakeEngine
+
+NOW = datetime.now(UTC)
+WHY = Reason("test", "for a test")
+
+
+def stopped(one: Job) -> Job:
+    return one.moved(JobState.CANCELLED, why=WHY, at=NOW)
+
+
+def given_back(one: Job) -> Job:
+    """It waits again, for its next run."""
+    return one.moved(JobState.QUEUED, why=WHY, at=NOW)
+
+
+@pytest.mark.parametrize("change", [stopped, given_back])
+def test_a_run_that_nobody_wants_any_more_is_not_started(tmp_path: Path, change: Callable[[Job], Job]) -> None:
+    async def scenario() -> None:
+        store = SqlStore(f"sqlite:///{tmp_path}/danlu.db")
+        book = Book(store, await store.open())
+        engine = FakeEngine((node("desk"),))
+        await engine.open(lambda: None)
+
+        async def lay_out(one: Job) -> Launch:
+            await book.update([change(book.live.jobs[one.id])])
+            return Launch(handle, one.run_id, ("true",), "/", {}, None, str(tmp_path / "log"))
+
+        made = job("a", snapshot="feed")
+        await book.insert([made])
+        handle = engine.handle(made.run_id)
+        starting = made.moved(JobState.STARTING, why=WHY, at=NOW, handle=handle)
+        await book.update([starting])
+        teller = Teller(book, engine, lay_out, timedelta(seconds=30))
+        teller.start_snapshots([starting])
+        await asyncio.gather(*teller._tasks)
+        assert (await engine.observe([handle]))[handle].state is RunState.UNKNOWN
+        await store.close()
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("snapshot", ["", "feed"])
+def test_what_can_never_be_made_ready_fails_and_is_not_tried_for_ever(tmp_path: Path, snapshot: str) -> None:
+    async def scenario() -> None:
+        store = SqlStore(f"sqlite:///{tmp_path}/danlu.db")
+        book = Book(store, await store.open())
+        engine = FakeEngine((node("desk"),))
+
+        async def lay_out(one: Job) -> Launch:
+            raise ValueError("embedded null byte")  # where a link of its snapshot leads
+
+        made = job("a", snapshot=snapshot)
+        await book.insert([made])
+        starting = made.moved(JobState.STARTING, why=WHY, at=NOW, handle=engine.handle(made.run_id))
+        await book.update([starting])
+        teller = Teller(book, engine, lay_out, timedelta(seconds=30))
+        assert await teller.launches([starting]) == []
+        teller.start_snapshots([starting])
+        await asyncio.gather(*teller._tasks)
+        failed = await book.get("a")
+        assert failed
+        assert (failed.state, failed.reason.code) == (JobState.FAILED, "not_prepared")
+        await store.close()
+
+    asyncio.run(scenario())
