@@ -368,7 +368,7 @@ def test_a_server_that_is_ready_says_so_and_runs_in_its_own_session(tmp_path: Pa
 @pytest.mark.parametrize("kind", [Invalid, Refused, ServerDown])
 def test_a_server_that_cannot_start_says_why(tmp_path: Path, kind: type[DanluError]) -> None:
     problem = f"{kind.__name__}('it is full', 'make room')"
-    code = f"from danlu import boot, errors\nboot.Ready(fd).failed(errors.{problem})"
+    code = f"from danlu import errors\nfrom danlu.startup import process\nprocess.Ready(fd).failed(errors.{problem})"
     with pytest.raises(kind) as raised:
         own_server.start(program=fake_program(tmp_path, code))
     assert (type(raised.value), raised.value.text, raised.value.hint) == (kind, "it is full", "make room")

@@ -117,7 +117,7 @@ REFUSED = {
     ("trace.csv", "--config", "danlu.toml", "--people", "none.toml"): "cannot read none.toml",
     ("trace.csv", "--config", "danlu.toml", "--people", "danlu.toml"): "unknown section: `nodes`",
     ("trace.csv", "--config", "danlu.toml", "--jobs-csv", "no/where.csv"): "cannot write no/where.csv",
-    ("trace.csv", "--make-trace", "5"): "`--make-trace` takes how many jobs, and no trace",
+    ("trace.csv", "--make-trace", "5"): "`--make-trace` takes a number of jobs, and no trace",
     ("--make-trace", "5", "--load", "0"): "--load takes percent",
 }
 

@@ -1,5 +1,8 @@
-"""WHAT PEOPLE MAY DO: each verb a person has, with the check of who may.
+"""WHAT PEOPLE MAY DO: one function per verb, with the check of permissions.
 
-May import: store, engines, provision, monitor, scheduler, domain, errors.
+jobs/ (submit, stop, logs, why) · cluster/ (queues) · shares/ (quotas, use, boosts) · people/ (accounts, teams,
+sign-on).
+
+May import: state, store, engines, provision, scheduler, domain, unix, errors.
 Must not: know HTTP, terminals or any other door. Permissions are checked here and nowhere else.
 """

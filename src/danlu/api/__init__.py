@@ -1,5 +1,8 @@
 """DOOR: REST under /api/v1 (FastAPI). A door translates and calls an action.
 
-May import: actions and below.
-Must not: decide who may do what, or hold state of its own.
+app (routes and errors) · server (uvicorn) · auth (who asks) · bodies, present_* (JSON in and out) · routes/ (one
+module per topic).
+
+May import: actions, state, store, engines, provision, domain, errors.
+Must not: decide about permissions, or hold state of its own.
 """

@@ -1,5 +1,8 @@
-"""DOOR: the terminal. Well-formed commands take a path that imports next to nothing.
+"""DOOR: the terminal. Well-formed commands take a path that imports almost nothing.
 
-May import: `danlu.client`, `danlu.errors`, `danlu.domain`.
-Must not: import any server room, FastAPI or SQLAlchemy; print anywhere but in `render`.
+main · render (the only module that prints) · text · grammar/ (commands, options, parsers, help) · input/ (options,
+files, prompts) · commands/ (one module per topic) · views/ (data in, text out).
+
+May import: client, domain, errors, paths.
+Must not: import any room of the server, FastAPI or SQLAlchemy; print outside `render`.
 """

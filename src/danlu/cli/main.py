@@ -20,7 +20,7 @@ INTERRUPTED = 130
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; its exit code."""
     if "_ARGCOMPLETE" in os.environ:
-        from danlu.cli.grammar.completion import complete
+        from danlu.cli.commands.completion import complete
 
         complete()
     try:

@@ -7,10 +7,11 @@
         sys.stdout.buffer.write(chunk)
     job.wait().exit_code
 
-What is here: `http` (transport) · `personal` (starting one's own server) · `spec` (the body of a submit) ·
-`snapshot` (code at submit) · `jobs` (a job and its log) · `follow` (framed streams) · `shell` (exec) ·
-`credentials` (what `danlu login` remembers) · `wire` (requests) · `verbs` (the client).
-May import: `danlu.errors`, `danlu.paths`, and of the standard library only what costs nothing at start-up.
+client (the verbs) · session (requests) · http (transport) · own_server (starts a personal server) · job_body (the
+body of a submit) · snapshot (code at submit) · jobs (a job and its log) · follow (framed streams) · shell (exec) ·
+credentials.
+
+May import: errors, paths, and modules of the standard library that start fast.
 Must not: import any server room; print.
 """
 

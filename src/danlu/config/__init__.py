@@ -1,1 +1,7 @@
-"""A room without a card."""
+"""SETTINGS: one TOML file and the environment, checked at start.
+
+settings (the file) · cluster (nodes and queues in it) · fake_cluster (a cluster that one machine plays, `--fake`).
+
+May import: domain, monitor, errors.
+Must not: start anything, or change a file.
+"""

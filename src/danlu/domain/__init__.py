@@ -1,5 +1,5 @@
-"""WHAT IS TRUE: asks, nodes, jobs, people, as frozen data and pure functions.
+"""WHAT IS TRUE: asks, nodes, jobs, queues, quotas and people, as frozen data and pure functions.
 
-May import: `danlu.errors` and the standard library.
+May import: errors.
 Must not: read a clock, a file, the network or the environment.
 """

@@ -1,6 +1,7 @@
-"""WHO SOMEBODY IS, ACCORDING TO OTHERS: conversations with identity providers.
+"""WHO SOMEBODY IS, ACCORDING TO A PROVIDER: conversations with identity providers.
 
-What is here: `oidc` (an OpenID Connect provider: its metadata and keys, and what it says about a person).
-May import: `danlu.errors`, and of other people's libraries what the extra `danlu[oidc]` installs.
-Must not: know our accounts; be imported by a server that has no `[oidc]`.
+oidc (an OpenID Connect provider: its metadata and keys, and its statements about a person).
+
+May import: errors, and the libraries of the extra `danlu[oidc]`.
+Must not: know accounts; be imported by a server without `[oidc]`.
 """

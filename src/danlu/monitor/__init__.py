@@ -1,5 +1,5 @@
-"""WHAT THE HARDWARE SAYS: cards from NVML or pretended, cores and memory of this machine.
+"""WHAT THE HARDWARE SAYS: cards from NVML or fake ones, cores and memory of this machine.
 
-May import: `danlu.domain`, `danlu.errors`.
+May import: domain, errors.
 Must not: change anything.
 """

@@ -1,5 +1,5 @@
-"""WHAT A JOB NEEDS BEFORE IT STARTS: code snapshots laid out as folders.
+"""WHAT A JOB NEEDS BEFORE IT STARTS: paths, code snapshots, variables, home folders of people and teams.
 
-May import: `danlu.domain`, `danlu.errors`, `danlu.unix.become`.
-Must not: know the store, engines or people.
+May import: domain, unix, errors.
+Must not: know the store or an engine.
 """

@@ -1,1 +1,5 @@
-"""A room without a card."""
+"""HOW A SERVER PROCESS STARTS: folders, lock, sockets, log, and the message to the process that started it.
+
+May import: config, paths, unix, errors.
+Must not: know what the server does afterwards.
+"""

@@ -1,1 +1,1 @@
-"""A room without a card."""
+"""Queues: their rules, and how people see them."""

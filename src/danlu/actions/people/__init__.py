@@ -1,1 +1,1 @@
-"""A room without a card."""
+"""Accounts, teams, requests, tokens, passwords, sign-on, and the limits on how often one may try."""

@@ -1,1 +1,1 @@
-"""A room without a card."""
+"""Shares of the cluster: quotas, use, boosts."""

@@ -1,1 +1,1 @@
-"""A room without a card."""
+"""One module per topic. A route reads a body, calls an action, and presents the answer."""

@@ -1,1 +1,1 @@
-"""A room without a card."""
+"""One module per topic; one function per command."""

@@ -95,7 +95,7 @@ SERVER = (
         examples=("danlu serve --config /etc/danlu/danlu.toml",),
     ),
     Command(
-        "simulate", "simulate:simulate", "server", "replay a trace of jobs under a configuration: try a policy first",
+        "simulate", "tools:simulate", "server", "replay a trace of jobs under a configuration: try a policy first",
         (
             Option("--config", metavar="FILE", help="settings in TOML: the machines, queues and policy to try"),
             Option("--people", metavar="FILE", help="teams, quotas and boosts in TOML: examples/people.toml"),
@@ -117,7 +117,7 @@ SERVER = (
         ),
     ),
     Command(
-        "doctor", "doctor:doctor", "server", "look first: what a machine or cluster lacks, and what it costs",
+        "doctor", "tools:doctor", "server", "look first: what a machine or cluster lacks, and what it costs",
         (
             Option("--config", metavar="FILE", help="settings in TOML; without it: Slurm, if any, or this machine"),
             Option("--deep", help="Slurm: also run a small job on each node, and look from there"),
@@ -126,7 +126,7 @@ SERVER = (
         examples=("danlu doctor", "danlu doctor --config /etc/danlu/danlu.toml --deep", "danlu doctor --json"),
     ),
     Command(
-        "slurm init", "slurm:init", "server", "write files and scripts that make machines a Slurm cluster",
+        "slurm init", "tools:slurm_init", "server", "write files and scripts that make machines a Slurm cluster",
         (
             Option("--out", metavar="FOLDER", help="where to; `slurm` unless given"),
             Option("--force", help="overwrite files that are there"),
@@ -140,7 +140,7 @@ SERVER = (
 
 OTHER = (
     Command(
-        "completion", "complete:script", "other", "a script that completes danlu's words: bash, zsh or fish",
+        "completion", "completion:script", "other", "a script that completes danlu's words: bash, zsh or fish",
         words="SHELL", examples=('eval "$(danlu completion bash)"',),
     ),
     Command("version", "server:version", "other", "the version of this command", (JSON,), examples=("danlu version",)),

@@ -1,1 +1,1 @@
-"""A room without a card."""
+"""What people give to a command: options, job files, answers to prompts, signals."""

@@ -1,1 +1,1 @@
-"""A room without a card."""
+"""Tables and sentences that people read. Data in, text out."""

@@ -1,1 +1,3 @@
-"""A room without a card."""
+"""The local engine: engine, link, protocol and streams run in the server; keeper/ is a process that outlives the
+server.
+"""

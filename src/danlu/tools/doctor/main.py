@@ -1,4 +1,4 @@
-"""The command `danlu doctor`: look, judge, tell. `danlu.cli.commands.doctor` starts it."""
+"""The command `danlu doctor`: look, judge, tell. `danlu.cli.commands.tools` starts it."""
 
 import argparse
 import os

@@ -1,4 +1,4 @@
-"""The command `danlu simulate`: read a trace, replay it, print the outcome. `danlu.cli.commands.simulate` starts it."""
+"""The command `danlu simulate`: read a trace, replay it, print the outcome. `danlu.cli.commands.tools` starts it."""
 
 import argparse
 import gc

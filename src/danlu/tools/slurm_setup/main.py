@@ -1,4 +1,4 @@
-"""The command `danlu slurm init`: read the machines, write the files. `danlu.cli.commands.slurm` starts it."""
+"""The command `danlu slurm init`: read the machines, write the files. `danlu.cli.commands.tools` starts it."""
 
 import argparse
 import os

@@ -1,1 +1,1 @@
-"""A room without a card."""
+"""Text of Slurm, pure: its tables and messages parsed, its options and scripts rendered."""

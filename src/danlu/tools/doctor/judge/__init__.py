@@ -1,1 +1,1 @@
-"""A room without a card."""
+"""Judging facts, pure: what is missing, what it costs, what to do."""

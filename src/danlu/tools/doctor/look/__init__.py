@@ -1,1 +1,1 @@
-"""A room without a card."""
+"""Looking at the machine, at Slurm and at nodes: commands and files become facts."""
