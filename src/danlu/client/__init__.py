@@ -11,7 +11,7 @@ client (the verbs) · session (requests) · http (transport) · own_server (star
 body of a submit) · snapshot (code at submit) · jobs (a job and its log) · follow (framed streams) · shell (exec) ·
 credentials.
 
-May import: errors, paths, and modules of the standard library that start fast.
+May import: domain, errors, paths, and modules of the standard library that start fast.
 Must not: import any server room; print.
 """
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+from danlu.domain.options import NAMES as OPTIONS
 from danlu.errors import Invalid
 
 TYPE_CHECKING = False
@@ -39,10 +40,7 @@ if TYPE_CHECKING:
         inherit_env: bool
 
 
-NAMES = (
-    "gpus", "shards", "cpus", "mem", "nodes", "time", "name", "priority", "queue", "team", "preemptible", "interactive",
-    "env", "label", "workdir", "array", "after", "retries", "signal", "snapshot", "snapshot_limit", "inherit_env",
-)  # fmt: skip
+NAMES = (*OPTIONS, "snapshot", "snapshot_limit", "inherit_env")
 
 # What belongs to the terminal, to the login, or to a job that one is inside of, and not to the person's work.
 _SESSION_NAMES = frozenset(

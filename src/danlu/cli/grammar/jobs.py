@@ -3,36 +3,20 @@
 from __future__ import annotations
 
 from danlu.cli.grammar.model import JSON, QUIET, Command, Option
+from danlu.domain.options import COUNT, LIST, OPTIONS, PAIRS, SWITCH, JobOption
+
+
+def _written(option: JobOption) -> tuple[Option, ...]:
+    """An option of a job as the command line takes it."""
+    kind = "count" if option.kind == COUNT else ""
+    one = Option(option.flag, metavar=option.metavar, kind=kind, many=option.kind in (PAIRS, LIST), help=option.help)
+    if option.kind != SWITCH:
+        return (one,)
+    return (one, Option(f"--no-{option.name}", help="not so, whatever the cloned job or the job file says"))
+
 
 ASK = (
-    Option("--gpus", metavar="N|MODEL:N", help="whole cards, of any model or of one: 2, RTX3090:2"),
-    Option("--shards", metavar="N", kind="count", help="parts of one card, which others may share"),
-    Option("--cpus", metavar="N", kind="count", help="processor cores"),
-    Option("--mem", metavar="SIZE", help="memory: 16G, 512M; a plain number is MiB"),
-    Option(
-        "--nodes",
-        metavar="N",
-        kind="count",
-        help="so many nodes at once, each with all of the above; the command starts on each of them",
-    ),
-    Option(
-        "--time", metavar="DURATION", help="end it after this long: 90m, 2h30m, 1-12:00:00; a plain number is minutes"
-    ),
-    Option("--name", metavar="NAME", help="a name to find it by"),
-    Option("--priority", metavar="1..9", kind="count", help="9 goes first; 5 unless given"),
-    Option("--queue", metavar="QUEUE", help="where it waits and runs: `danlu queues` lists them"),
-    Option("--team", metavar="TEAM", help="for which of your teams, if there are several"),
-    Option("--preemptible", help="may be asked to checkpoint and wait again; only such jobs borrow beyond a quota"),
-    Option("--no-preemptible", help="not so, whatever the cloned job or the job file says"),
-    Option("--interactive", help="somebody sits at it; not every queue takes such work"),
-    Option("--no-interactive", help="not so, whatever the cloned job or the job file says"),
-    Option("--env", metavar="NAME=VALUE", many=True, help="set a variable; NAME alone takes it from your environment"),
-    Option("--label", metavar="NAME=VALUE", many=True, help="a label to filter by"),
-    Option("--workdir", metavar="FOLDER", help="where it runs; the folder you are in unless given"),
-    Option("--array", metavar="LIST", help="many tasks of one command: 1-10%%2 is ten, two at once"),
-    Option("--after", metavar="ID[:any]", many=True, help="wait until that job has succeeded, or with :any has ended"),
-    Option("--retries", metavar="N", kind="count", help="start again after a failure, at most N times"),
-    Option("--signal", metavar="SIGNAL@SECONDS", help="checkpoint notice before the time limit or a stop: USR1@300"),
+    *(written for option in OPTIONS for written in _written(option)),
     Option("--snapshot", help="copy the code now (what git does not ignore) and run that copy"),
     Option("--snapshot-limit", metavar="SIZE", help="largest snapshot; 100M unless given (or DANLU_SNAPSHOT_LIMIT)"),
     Option("--no-inherit-env", help="start with a clean environment instead of yours"),

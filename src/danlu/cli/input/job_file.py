@@ -7,17 +7,18 @@ import sys
 
 import yaml
 
+from danlu.domain.options import COUNT, LIST, NAMES, PAIRS, SWITCH, names_of
 from danlu.errors import Invalid
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-_TEXTS = ("gpus", "mem", "time", "name", "queue", "team", "workdir", "array", "signal")
-_COUNTS = ("shards", "cpus", "nodes", "priority", "retries")
-_SWITCHES = ("preemptible", "interactive", "snapshot", "no-inherit-env")
-_PAIRS = ("env", "label")
-_NAMES = ("command", "after", *_TEXTS, *_COUNTS, *_SWITCHES, *_PAIRS)
+_COUNTS = names_of(COUNT)
+_SWITCHES = (*names_of(SWITCH), "snapshot", "no-inherit-env")
+_PAIRS = names_of(PAIRS)
+_LISTS = names_of(LIST)
+_NAMES = ("command", *NAMES, "snapshot", "no-inherit-env")
 
 
 def read_job_file(path: str) -> tuple[list[str] | None, dict[str, Any]]:
@@ -59,7 +60,7 @@ def parse_job(text: bytes, path: str) -> tuple[list[str] | None, dict[str, Any]]
 def _checked(path: str, name: str, value: Any) -> Any:
     if name == "command":
         return _command(path, value)
-    if name == "after":
+    if name in _LISTS:
         return value if isinstance(value, list) else [value]
     if name in _PAIRS:
         return _pairs(path, name, value)

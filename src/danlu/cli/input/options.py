@@ -6,6 +6,7 @@ import os
 
 from danlu.cli import render
 from danlu.client import Client
+from danlu.domain.options import OPTIONS, PAIRS, SWITCH
 from danlu.errors import Invalid
 
 TYPE_CHECKING = False
@@ -15,12 +16,6 @@ if TYPE_CHECKING:
     from danlu.client.job_body import Options
 
     Values = dict[str, Any]
-
-_PLAIN = (
-    "gpus", "shards", "cpus", "mem", "nodes", "time", "name", "priority", "queue", "team", "workdir", "array",
-    "retries", "signal",
-)  # fmt: skip
-_SWITCHES = ("preemptible", "interactive")
 
 
 def connect(values: Values, *, start: bool = True, remembered: bool = True) -> Client:
@@ -44,20 +39,17 @@ def asked(values: Values) -> tuple[list[str] | None, Options]:
         from danlu.cli.input.job_file import read_job_file
 
         command, options = read_job_file(named)
-    for name in _PLAIN:
-        if values[name] is not None:
-            options[name] = values[name]
-    if values["env"]:
-        options["env"] = {**options.get("env", {}), **dict(_variable(text) for text in values["env"])}
-    if values["label"]:
-        options["label"] = {**options.get("label", {}), **dict(pair(text, "--label") for text in values["label"])}
-    if values["after"]:
-        options["after"] = values["after"]
-    for name in _SWITCHES:
-        if values[name] and values[f"no_{name}"]:
-            raise Invalid(f"--{name} or --no-{name}, not both")
-        if values[name] or values[f"no_{name}"]:
-            options[name] = bool(values[name])
+    for option in OPTIONS:
+        value = values[option.name]
+        if option.kind == SWITCH:
+            _add_switch(options, values, option.name)
+        elif value in (None, []):
+            continue
+        elif option.kind == PAIRS:
+            read = _variable if option.name == "env" else _label
+            options[option.name] = {**options.get(option.name, {}), **dict(read(text) for text in value)}
+        else:
+            options[option.name] = value
     if values["snapshot"]:
         options["snapshot"] = True
     if values["no_inherit_env"]:
@@ -66,6 +58,17 @@ def asked(values: Values) -> tuple[list[str] | None, Options]:
         options["snapshot_limit"] = _snapshot_limit(values["snapshot_limit"])
     asks: Any = options
     return values["rest"] or command, asks
+
+
+def _add_switch(options: dict[str, Any], values: Values, name: str) -> None:
+    if values[name] and values[f"no_{name}"]:
+        raise Invalid(f"--{name} or --no-{name}, not both")
+    if values[name] or values[f"no_{name}"]:
+        options[name] = bool(values[name])
+
+
+def _label(text: str) -> tuple[str, str]:
+    return pair(text, "--label")
 
 
 def pair(text: str, option: str) -> tuple[str, str]:

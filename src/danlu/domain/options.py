@@ -1,0 +1,60 @@
+"""Options of a job, once. The command line, job files, REST bodies, clones, completion and docs use this table.
+
+The command line reads this module at every start, so it imports nothing. A new option is a row here, a field of
+`JobRequest`, a field of `JobSpec` or `Ask`, and the engine that obeys it. `tests/unit/test_options.py` names a
+forgotten link.
+"""
+
+from __future__ import annotations
+
+# How people write the value of an option.
+COUNT = "count"  # a whole number: 4
+AMOUNT = "amount"  # a number or a text: 2, RTX3090:2; 16G; 2h30m
+TEXT = "text"
+SWITCH = "switch"  # given or not; `--no-NAME` takes it back
+PAIRS = "pairs"  # NAME=VALUE, any number of times
+LIST = "list"  # a text, any number of times
+
+
+class JobOption:
+    """One option: its name in every door, the kind of its value, and its help."""
+
+    __slots__ = ("help", "kind", "metavar", "name")
+
+    def __init__(self, name: str, kind: str, metavar: str, help: str) -> None:
+        self.name, self.kind, self.metavar, self.help = name, kind, metavar, help
+
+    @property
+    def flag(self) -> str:
+        return f"--{self.name.replace('_', '-')}"
+
+
+# In the order of the help. All of them travel to the server under their names.
+OPTIONS = (
+    JobOption("gpus", AMOUNT, "N|MODEL:N", "whole cards, of any model or of one: 2, RTX3090:2"),
+    JobOption("shards", COUNT, "N", "parts of one card, which others may share"),
+    JobOption("cpus", COUNT, "N", "processor cores"),
+    JobOption("mem", AMOUNT, "SIZE", "memory: 16G, 512M; a plain number is MiB"),
+    JobOption("nodes", COUNT, "N", "this many nodes at once, each with all of the above; the command starts on each"),
+    JobOption("time", AMOUNT, "DURATION", "end it after this long: 90m, 2h30m, 1-12:00:00; a plain number is minutes"),
+    JobOption("name", TEXT, "NAME", "a name to find it by"),
+    JobOption("priority", COUNT, "1..9", "9 goes first; 5 unless given"),
+    JobOption("queue", TEXT, "QUEUE", "where it waits and runs: `danlu queues` lists them"),
+    JobOption("team", TEXT, "TEAM", "for which of your teams, if there are several"),
+    JobOption(
+        "preemptible", SWITCH, "", "may be asked to checkpoint and wait again; only such jobs borrow beyond a quota"
+    ),
+    JobOption("interactive", SWITCH, "", "somebody sits at it; not every queue takes such work"),
+    JobOption("env", PAIRS, "NAME=VALUE", "set a variable; NAME alone takes it from your environment"),
+    JobOption("label", PAIRS, "NAME=VALUE", "a label to filter by"),
+    JobOption("workdir", TEXT, "FOLDER", "where it runs; the folder you are in unless given"),
+    JobOption("array", AMOUNT, "LIST", "many tasks of one command: 1-10%%2 is ten, two at once"),
+    JobOption("after", LIST, "ID[:any]", "wait until that job has succeeded, or with :any has ended"),
+    JobOption("retries", COUNT, "N", "start again after a failure, at most N times"),
+    JobOption("signal", TEXT, "SIGNAL@SECONDS", "checkpoint notice before the time limit or a stop: USR1@300"),
+)
+NAMES = tuple(option.name for option in OPTIONS)
+
+
+def names_of(*kinds: str) -> tuple[str, ...]:
+    return tuple(option.name for option in OPTIONS if option.kind in kinds)
