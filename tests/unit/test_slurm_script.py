@@ -115,7 +115,7 @@ def test_words_of_runs_are_read_with_suspicion() -> None:
         ("echo 'srun: error: Invalid account' >&2; exit 1", "not_started", None, False, "Invalid account"),
         # The first rank knows why; the other one was told to end meanwhile.
         (
-            'for n in 0 1; do echo "$1 failed $n n$n $((127 - n)) no. $n" >&2; echo "$1 ended $n n$n $((127 - n))" >&2; done',
+            'for n in 0 1; do echo "$1 failed $n n 12$((7 - n)) no. $n\n$1 ended $n n 12$((7 - n))" >&2; done',
             "not_started",
             127,
             False,
