@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.conftest import Settings
-from tests.e2e.installation import Installation, eventually, is_gone
+from tests.e2e.installation import PATIENCE_S, Installation, eventually, is_gone
 
 LIMIT_S = 10
 
@@ -63,7 +63,8 @@ def clock(here: Installation, settings: Settings) -> Clock:
     settings(ENGINE_CPUS=3, ENGINE_GRACE="1s")
     clock = Clock(here.root / "clock")
     (here.home / "run").mkdir(mode=0o700, parents=True)
-    # A server gives its keeper no variable that it need not have, so this one is started by hand.
+    # A server gives its keeper no variable that it need not have, so this one is started by hand. It waits for a server
+    # as long as the test does: by itself it leaves after seconds, and the server would start one with another clock.
     socket, journal = here.home / "run" / "keeper.sock", here.home / "keeper.journal"
     words = [
         sys.executable,
@@ -74,6 +75,7 @@ def clock(here: Installation, settings: Settings) -> Clock:
         "--journal",
         str(journal),
     ]
+    words += ["--linger", str(PATIENCE_S)]
     here.own(subprocess.Popen(words, env={**here.environ(), **clock.variables}, start_new_session=True))
     eventually(socket.exists, "the keeper listens")
     here.danlu("up", "--detach", env=clock.variables)

@@ -1,6 +1,7 @@
 """The client against a server that can die at a chosen moment."""
 
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -381,6 +382,17 @@ def test_the_log_of_a_server_that_died_is_shown(tmp_path: Path, own_home: Path) 
     with pytest.raises(ServerDown, match="ended before it was ready") as raised:
         own_server.start(program=fake_program(tmp_path, code))
     assert "it broke" in raised.value.hint
+
+
+def test_a_script_that_buries_its_children_itself_is_told_why(tmp_path: Path) -> None:
+    """With SIGCHLD ignored the kernel buries them. A child of the server holds the pipe until the server is gone."""
+    code = "import time\nown = os.getpid()\nif not os.fork():\n    while os.getppid() == own: time.sleep(0.01)"
+    before = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    try:
+        with pytest.raises(ServerDown, match="ended before it was ready"):
+            own_server.start(program=fake_program(tmp_path, code))
+    finally:
+        signal.signal(signal.SIGCHLD, before)
 
 
 def test_importing_the_client_is_light() -> None:

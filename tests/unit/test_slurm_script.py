@@ -113,6 +113,14 @@ def test_words_of_runs_are_read_with_suspicion() -> None:
         ('echo "$1 told 0 n1" >&2; echo "$1 ended 0 n1 143" >&2; echo "$1 ended 1 n2 4" >&2', "exited", 4, False, "n2"),
         ('echo "$1 began 0 n1" >&2; echo "$1 ended 0 n1 1" >&2; exit 9', "exited", 1, True, "rank 0 on n1"),
         ("echo 'srun: error: Invalid account' >&2; exit 1", "not_started", None, False, "Invalid account"),
+        # The first rank knows why; the other one was told to end meanwhile.
+        (
+            'for n in 0 1; do echo "$1 failed $n n 12$((7 - n)) no. $n\n$1 ended $n n 12$((7 - n))" >&2; done',
+            "not_started",
+            127,
+            False,
+            "no. 0",
+        ),
     ],
 )
 def test_what_ranks_say_makes_the_end_of_a_run(
@@ -146,6 +154,19 @@ def test_a_run_that_was_suspended_ends_as_any_other(tmp_path: Path, goes_on: str
     assert _outcome(launch, tmp_path) == (ending, code)
 
 
+UNSAID = "#!/bin/bash\n: > FOLDER/.failed.0\nkill -TERM $$\n"
+
+
+def test_a_command_that_is_ended_before_it_can_say_why_it_failed_has_begun(tmp_path: Path) -> None:
+    """Its file is there and empty: whoever ends it may come in between."""
+    inside = UNSAID.replace("FOLDER", str(tmp_path))
+    assert _outcome(replace(LAUNCH, workdir=str(tmp_path)), tmp_path, inside) == (Ending.EXITED, 143)
+    env = {"PATH": "/usr/bin:/bin", "DANLU_RANKS": "token", "SLURM_PROCID": "0", "SLURMD_NODENAME": "n1"}
+    words = ["bash", "-c", render_rank(str(tmp_path)), "rank", "command"]
+    said = subprocess.run(words, env=env, capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL).stderr
+    assert said.split("\n") == ["token began 0 n1 ", "token ended 0 n1 143", ""]
+
+
 def test_a_watch_that_is_ended_with_the_run_is_no_time_limit(tmp_path: Path) -> None:
     """Slurm ends all processes at once, some before others."""
     end_sleeps = "for one in $(pgrep -P $PPID); do pkill -TERM -x -P $one sleep && echo >> ended; done"
@@ -154,8 +175,8 @@ def test_a_watch_that_is_ended_with_the_run_is_no_time_limit(tmp_path: Path) -> 
     assert _outcome(launch, tmp_path) == (Ending.EXITED, 3)
 
 
-def _outcome(launch: Launch, folder: Path) -> tuple[Ending, int | None]:
-    (folder / "inside").write_text(render_inside(launch, str(folder)))
+def _outcome(launch: Launch, folder: Path, inside: str = "") -> tuple[Ending, int | None]:
+    (folder / "inside").write_text(inside or render_inside(launch, str(folder)))
     (folder / "env").write_text("")
     script = render_script(launch, str(folder), "token")
     env = {"PATH": "/usr/bin:/bin", "SLURM_JOB_ID": "17"}

@@ -39,12 +39,19 @@ def start(options: Sequence[str] = (), *, program: Sequence[str] = ()) -> None:
         os.close(reader)
     if said.startswith("ready"):
         return
-    os.waitpid(pid, os.WNOHANG)
+    _bury(pid)
     kind, colon, said = said.partition(": ")
     if colon and kind in _FAILURES:
         text, _, hint = said.partition("\n\nhint: ")
         raise _FAILURES[kind](text.strip(), hint.strip())
     raise ServerDown("the server ended before it was ready", _log_tail())
+
+
+def _bury(pid: int) -> None:
+    try:
+        os.waitpid(pid, os.WNOHANG)
+    except ChildProcessError:  # the script that uses this client buries its children itself
+        return
 
 
 def _file_actions(kept: int) -> list[tuple[int, int] | tuple[int, int, str, int, int] | tuple[int, int, int]]:

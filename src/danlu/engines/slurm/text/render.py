@@ -183,7 +183,7 @@ await_child
 trap '' USR1 USR2 URG TERM INT HUP
 for job in $watch $guard $ender $child; do kill -KILL -- "-$job"; done
 count
-[ -e "$failed" ] && finish not_started "$(fact code "$failed")" "$(fact text "$failed")"
+[ -s "$failed" ] && finish not_started "$(fact code "$failed")" "$(fact text "$failed")"
 [ "$ending" = exited ] || text=
 finish "$ending" "$code" "$text"
 """

@@ -97,7 +97,7 @@ hear() { # what ranks say, and srun
       began) printf '%s\n' "$rank" >> "$box/began" ;;
       told) told+=" $rank " ;;
       unheard) note "notice $code was not sent on $where: none of its processes there catches it" ;;
-      failed) printf '%s\n' "code=${code#-}" "text=$text" > "$box/failed" ;;
+      failed) [ -e "$box/failed" ] || printf '%s\n' "code=${code#-}" "text=$text" > "$box/failed" ;;
       ended)
         case $told in *" $rank "*) word=told ;; *) word=alone ;; esac
         printf '%s\n' "$rank $where $code $word" >> "$box/ends"
@@ -180,7 +180,7 @@ await_child
 trap '' TERM INT HUP QUIT USR1 USR2
 for job in $hearer $child; do kill -KILL -- "-$job"; done
 failed="$folder/.failed.$rank"
-if [ -e "$failed" ]; then
+if [ -s "$failed" ]; then # empty where it was ended just before it could say why
   unable=$(fact code "$failed")
   say failed "${unable:--} $(fact text "$failed")"
 fi
