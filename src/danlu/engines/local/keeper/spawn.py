@@ -68,16 +68,17 @@ def open_log(path: str) -> int:
 
 def spawn(command: list[str], env: dict[str, str], file_actions: list[Any], *, join: str = "") -> int:
     """Start `command` in the current folder and a session of its own. Its pid."""
-    path, words = find_command(command[0], env), command
-    if join:
-        path, words = "/bin/sh", ["sh", "-c", _JOIN, "sh", join, path, *command[1:]]
+    path, words = command[0], command
     try:
+        path = find_command(command[0], env)
+        if join:
+            path, words = "/bin/sh", ["sh", "-c", _JOIN, "sh", join, path, *command[1:]]
         return _spawn(path, words, env, file_actions)
     except OSError as error:
         if error.errno == errno.ENOEXEC:  # a script without #!, as shells run it
             return _try_spawn("/bin/sh", ["sh", path, *words[1:]], env, file_actions)
         raise CannotStart(*why_not(error, path)) from None
-    except ValueError as error:
+    except (ValueError, TypeError) as error:
         raise CannotStart(f"the command cannot be passed to the system: {error}") from None
 
 
