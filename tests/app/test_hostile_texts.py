@@ -194,10 +194,11 @@ def test_json_without_a_bottom_is_refused_with_a_sentence(tmp_path: Path) -> Non
         json.dumps({"command": ["a"], "tty": True, "term": "\ud800"}),
         json.dumps({"command": ["a"], "tty": True, "term": "x" * 101}),
         json.dumps({"command": [""]}),
+        '{"command": ["a"], "tty": true, "term": ' + "[" * 900 + "]" * 900 + "}",
         json.dumps({"command": ["a", *[""] * 300_000]}),
         json.dumps({"command": ["a" * (3 << 20)]}),
     ],
-    ids=range(9),
+    ids=range(10),
 )
 def test_a_first_message_that_no_system_could_obey_is_refused(text: str) -> None:
     with pytest.raises((Invalid, TooBig)) as refused:

@@ -7,8 +7,10 @@ from typing import Any
 import pytest
 
 from danlu.domain import parsing, quota
+from danlu.domain.job import LONGEST_REASON, Reason
 from danlu.domain.request import LONGEST, WISH_NAMES, Wish, check_wish
 from danlu.domain.texts import LONGEST_ARRAY, LONGEST_WRITTEN, MOST_AFTER
+from danlu.engines.local.keeper.spawn import shown
 from danlu.errors import Invalid, TooBig
 from tests.builders import NOW
 
@@ -71,6 +73,12 @@ def test_the_tasks_of_an_array_are_counted_before_they_are_made() -> None:
 def test_long_arrays_that_people_write_are_read() -> None:
     failed = [str(index) for index in range(1000, 1300)]
     assert len(parsing.parse_array(",".join(failed)).indices) == 300
+
+
+def test_a_reason_that_quotes_a_person_stays_short() -> None:
+    assert len(Reason("not_started", f"command not found: {'x' * 10**6}").text) == LONGEST_REASON
+    assert Reason("exited", "ended with exit code 1").text == "ended with exit code 1"
+    assert len(shown("x" * 10**6)) < 300
 
 
 def wish(**given: Any) -> Wish:

@@ -89,7 +89,7 @@ async def _incoming(socket: WebSocket, stream: Stream) -> None:
                     await stream.write(data[1:])
             elif text := message.get("text"):
                 await _control(stream, parse_json(text, "a message"))
-    except (OSError, Invalid, RuntimeError):
+    except (OSError, ValueError, Invalid, RuntimeError):
         pass
     await stream.close()
 
@@ -117,6 +117,8 @@ def _read_ask(text: str) -> tuple[tuple[str, ...], Terminal | None]:
         rows, columns = asked.get("rows", 24), asked.get("columns", 80)
         if not _is_size(rows) or not _is_size(columns):
             raise Invalid("`rows` and `columns` of a terminal are whole numbers from 1 to 65535")
-        return tuple(command), Terminal(str(asked.get("term", "xterm")), rows, columns)
+        if not isinstance(term := asked.get("term", "xterm"), str):
+            raise ValueError
+        return tuple(command), Terminal(term, rows, columns)
     except (ValueError, KeyError, TypeError, AttributeError):
         raise Invalid('the first message must be {"command": […], "tty": …}') from None

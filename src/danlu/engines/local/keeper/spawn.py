@@ -5,6 +5,7 @@ import os
 import signal
 from typing import Any
 
+LONGEST_SHOWN = 256  # characters of what was asked for, in a sentence
 USUAL_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 # Joins a group before the command begins; the shell is replaced by the command.
 _JOIN = 'echo $$ > "$1" || exit 125; shift; exec "$@"'
@@ -110,5 +111,6 @@ def describe(error: OSError | ValueError) -> str:
 
 
 def shown(text: str) -> str:
-    """As a person may read it: bytes that are no text become `?`."""
-    return text.encode("utf-8", "replace").decode("utf-8")
+    """As a person may read it: bytes that are no text become `?`, and a long text ends early."""
+    written = text.encode("utf-8", "replace").decode("utf-8")
+    return written if len(written) <= LONGEST_SHOWN else f"{written[:LONGEST_SHOWN]}…"
