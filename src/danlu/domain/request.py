@@ -121,8 +121,9 @@ def check_wish(wish: Wish) -> None:
     variables = [f"{name}={value}" for name, value in (*wish.env.items(), *(wish.environ or {}).items())]
     check_text("".join(wish.after), "--after")
     check_text("".join(labels), "--label")
-    if any(not name or "=" in name for name in wish.environ or {}):
-        raise Invalid("a variable has a name without `=`")
+    for name in wish.environ or {}:
+        if not name or "=" in name:
+            raise Invalid(f"no variable can be called `{name[:40]}`", "a name is not empty and has no `=`")
     check_start(wish.command, variables)
     if (size := sum(map(len, labels))) > LONGEST_LABELS:
         raise TooBig(f"the labels of this job have {size:,} characters, at most {LONGEST_LABELS:,} are possible")
