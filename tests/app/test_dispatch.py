@@ -55,14 +55,17 @@ def test_a_run_that_nobody_wants_any_more_is_not_started(tmp_path: Path, change:
 
 
 @pytest.mark.parametrize("snapshot", ["", "feed"])
-def test_what_can_never_be_made_ready_fails_and_is_not_tried_for_ever(tmp_path: Path, snapshot: str) -> None:
+@pytest.mark.parametrize("fault", [ValueError("embedded null byte"), TypeError("a fault of ours"), RecursionError()])
+def test_what_can_never_be_made_ready_fails_and_is_not_tried_for_ever(
+    tmp_path: Path, snapshot: str, fault: Exception
+) -> None:
     async def scenario() -> None:
         store = SqlStore(f"sqlite:///{tmp_path}/danlu.db")
         book = Book(store, await store.open())
         engine = FakeEngine((node("desk"),))
 
         async def lay_out(one: Job) -> Launch:
-            raise ValueError("embedded null byte")  # where a link of its snapshot leads
+            raise fault
 
         made = job("a", snapshot=snapshot)
         await book.insert([made])
@@ -75,6 +78,28 @@ def test_what_can_never_be_made_ready_fails_and_is_not_tried_for_ever(tmp_path: 
         failed = await book.get("a")
         assert failed
         assert (failed.state, failed.reason.code) == (JobState.FAILED, "not_prepared")
+        await store.close()
+
+    asyncio.run(scenario())
+
+
+def test_a_run_that_cannot_be_made_ready_holds_up_no_other_run(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        store = SqlStore(f"sqlite:///{tmp_path}/danlu.db")
+        book = Book(store, await store.open())
+        engine = FakeEngine((node("desk"),))
+
+        async def lay_out(one: Job) -> Launch:
+            if one.id == "b":
+                raise TypeError("a fault of ours")
+            return Launch(engine.handle(one.run_id), one.run_id, ("true",), "/", {}, None, str(tmp_path / "log"))
+
+        made = [job(name) for name in "abc"]
+        await book.insert(made)
+        starting = [one.moved(JobState.STARTING, why=WHY, at=NOW, handle=engine.handle(one.run_id)) for one in made]
+        await book.update(starting)
+        teller = Teller(book, engine, lay_out, timedelta(seconds=30))
+        assert [one.run_id for one in await teller.launches(starting)] == ["a.1", "c.1"]
         await store.close()
 
     asyncio.run(scenario())

@@ -327,6 +327,55 @@ async def test_what_is_missing_is_said_and_logged(rig: LocalRig) -> None:
         assert words in rig.log(f"case{number}.1").read_text()
 
 
+HALF = "\ud800"  # half of a character: no file system has a name for it
+IMPOSSIBLE: list[tuple[tuple[str, ...], dict[str, Any]]] = [
+    ((HALF,), {}),
+    ((f"./{HALF}",), {}),
+    (("echo", HALF), {}),
+    (("true",), {"workdir": f"/{HALF}"}),
+    (("true",), {"env": {"A": HALF}}),
+    (("true",), {"env": {"PATH": HALF}}),
+    (("true",), {"env": {"": "x"}}),
+    (("true",), {"env": {"A": 5}}),  # from here on: what a server with a fault may send
+    (("true",), {"umask": "x"}),
+    (("true",), {"memory_mib": "x"}),
+    (("true",), {"workdir": None}),
+    (("true",), {"log_path": None}),
+    (("true",), {"log_path": f"/{HALF}/log"}),
+    (("true",), {"user": 5}),
+]
+
+
+async def start_good_and_bad(rig: LocalRig, user: str) -> None:
+    good = [rig.launch(f"good{number}.1", "true", user=user) for number in range(len(IMPOSSIBLE) + 1)]
+    bad = [
+        rig.launch(f"bad{number}.1", *command, **{"user": user, **particulars})
+        for number, (command, particulars) in enumerate(IMPOSSIBLE)
+    ]
+    keeper = rig.engine.keeper_pid
+    await rig.engine.start([*good[:1], *[launch for pair in zip(bad, good[1:], strict=True) for launch in pair]])
+    for launch in good:
+        end = await rig.ended(launch.handle)
+        assert (end.ending, end.exit_code) == (Ending.EXITED, 0), launch.run_id
+    for launch, asked in zip(bad, IMPOSSIBLE, strict=True):
+        end = await rig.ended(launch.handle)
+        assert end.ending is Ending.NOT_STARTED, asked
+        assert end.reason is not None
+    assert rig.engine.keeper_pid == keeper
+
+
+@both
+async def test_a_run_that_cannot_be_started_holds_up_no_other_run_of_its_message(rig: LocalRig) -> None:
+    await start_good_and_bad(rig, "")
+
+
+@needs_root
+@local
+async def test_nor_does_one_of_somebody_else(rig: LocalRig) -> None:
+    rig.folder.chmod(0o755)
+    await start_good_and_bad(rig, "daemon")
+
+
 @local
 async def test_a_log_that_cannot_be_written_is_said(rig: LocalRig) -> None:
     handle = await rig.start("unlogged.1", "true", log_path="/dev/null/folder/log")
@@ -808,6 +857,13 @@ async def test_what_cannot_be_started_inside_a_run(rig: LocalRig) -> None:
     assert b"command not found" in (await read_all(stream))["stderr"]
     assert await stream.wait() == 127
     await stream.close()
+    before = len(os.listdir(f"/proc/{rig.engine.keeper_pid}/fd"))
+    for argv, particulars in [((HALF,), {}), (("true", "\0"), {}), (("true",), {"tty": True, "term": HALF})]:
+        stream = await rig.engine.shell(handle, argv, **{"tty": False, **particulars})
+        assert b"cannot be passed to the system" in (await read_all(stream))["stderr"]
+        assert await stream.wait() == 126
+        await stream.close()
+    await rig.until(lambda: len(os.listdir(f"/proc/{rig.engine.keeper_pid}/fd")) <= before)
     await rig.engine.stop(handle, grace=NEVER)
     await rig.ended(handle)
     with pytest.raises(Refused):

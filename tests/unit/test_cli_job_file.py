@@ -2,7 +2,7 @@
 
 import pytest
 
-from danlu.cli.input.job_file import parse_job, read_job_file
+from danlu.cli.input.job_file import MOST_FILE, parse_job, read_job_file
 from danlu.errors import Invalid
 
 
@@ -67,3 +67,62 @@ def test_a_missing_file_is_said_with_the_way_to_give_a_command() -> None:
     with pytest.raises(Invalid, match="cannot read the job file `train`: No such file") as refused:
         read_job_file("train")
     assert "after `--`" in refused.value.hint
+
+
+def laughs(depth: int, leaf: str = "ha") -> bytes:
+    """Each line names the one before it ten times."""
+    lines = [f"a0: &a0 {leaf}"]
+    lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, depth)]
+    return "\n".join([*lines, f"command: *a{depth - 1}"]).encode()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        laughs(30),
+        laughs(4, leaf="x" * 10_000),
+        b"command: &a [*a, *a]",
+        b"env: &a {A: *a}",
+        b"command: " + b"[" * 100_000,
+        b"command: " + b"[" * 300 + b"]" * 300,
+        b"? " * 5_000,
+        b"x" * (MOST_FILE + 1),
+        laughs(12) + b"\n? *a11\n: 1",
+        b"? &a [*a]\n: 1",
+        b"x" * 500 + b": 1",
+        b"'" + b"x" * 100_000 + b"': 1",
+        b"cpus: " + b"1" * 100_000,
+        b"snapshot: " + b"y" * 100_000,
+    ],
+    ids=[
+        "laughs",
+        "long laughs",
+        "itself",
+        "itself in a mapping",
+        "open",
+        "deep",
+        "questions",
+        "long",
+        "name",
+        "name of itself",
+        "long name",
+        "longer name",
+        "count",
+        "switch",
+    ],
+)
+def test_a_file_that_would_never_be_read_to_its_end_is_refused(text: bytes) -> None:
+    with pytest.raises(Invalid) as refused:
+        parse_job(text, "f")
+    assert len(refused.value.text) < 300
+
+
+def test_values_may_be_named_again() -> None:
+    command, options = parse_job(b"env: &e {A: 1, B: 2}\nlabel: *e\ncommand: [echo, &w hello, *w]", "f")
+    assert command == ["echo", "hello", "hello"]
+    assert options["env"] == options["label"] == {"A": "1", "B": "2"}
+
+
+def test_an_endless_file_is_not_read_to_its_end() -> None:
+    with pytest.raises(Invalid, match="has more than"):
+        read_job_file("/dev/zero")

@@ -111,6 +111,10 @@ QUEUE = NODE + "[[queues]]\nname = 'a'\n"
         (QUEUE + "max_priority = 12\n", "`max_priority` goes from 1 to 9"),
         (QUEUE + "max_time = 'long'\n", "queue `a`: `max_time` takes a duration"),
         (QUEUE + "max_time = '1h'\ndefault_time = '2h'\n", "`default_time` is longer than `max_time`"),
+        (QUEUE + "default_time = '0'\n", "queue `a`: `default_time` must be more than nothing"),
+        (QUEUE + "max_time = '0s'\n", "queue `a`: `max_time` must be more than nothing"),
+        ("[jobs]\ndefault_time = '0'\n", "jobs.default_time must be more than nothing"),
+        ("[jobs]\ndefault_time = 0\n", "`jobs.default_time`"),
         (QUEUE + "max_mem = 'lots'\n", "queue `a`: `max_mem` takes a size"),
     ],
 )

@@ -482,20 +482,28 @@ def test_the_books_are_asked_about_more_jobs_than_fit_into_one_command(tmp_path:
     play(engine, scenario)
 
 
-@pytest.mark.parametrize("odd", [{"env": {"A": "\ud800"}}, {"name": "\ud800"}], ids=["variable", "name"])
+@pytest.mark.parametrize(
+    "odd",
+    [{"env": {"A": "\ud800"}}, {"name": "\ud800"}, {"name": "a\0"}, {"env": {"A": 5}}],
+    ids=["variable", "name", "NUL", "number"],
+)
 def test_what_no_system_takes_is_refused_and_leaves_nothing(tmp_path: Path, odd: dict[str, Any]) -> None:
     engine = slurm_that_lists(tmp_path, programs={"sbatch": "echo 7", "sacctmgr": ""})
 
     async def scenario() -> None:
         launch = replace(launch_of(engine, tmp_path), **odd)
-        await engine.start([launch])
-        while not (seen := await seen_of(engine, "a.1")):
-            await asyncio.sleep(0.01)
-        assert (seen.state, seen.ending) == (RunState.ENDED, Ending.NOT_STARTED)
+        other = launch_of(engine, tmp_path, run_id="b.1")
+        await engine.start([launch, other])
+        async with asyncio.timeout(60):
+            while not (seen := await seen_of(engine, "a.1")):
+                await asyncio.sleep(0.01)
+            assert (seen.state, seen.ending) == (RunState.ENDED, Ending.NOT_STARTED)
+            while engine._runs.records["b.1"].number != 7:
+                await asyncio.sleep(0.01)
         await engine.forget([launch.handle])
 
     play(engine, scenario)
-    assert not os.listdir(tmp_path / "shared/runs")
+    assert os.listdir(tmp_path / "shared/runs") == ["b.1"]
 
 
 def test_that_a_run_may_be_submitted_is_on_the_disk_before_it_is(

@@ -42,6 +42,7 @@ class JobOut(Answer):
     command: list[str] | None
     workdir: str | None
     env: dict[str, str] | None
+    is_cut: bool
     log_path: str | None
     labels: dict[str, str]
     ask: AskOut

@@ -2,16 +2,17 @@
 
 import logging
 
-from fastapi import FastAPI
+from fastapi import Depends, FastAPI
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from danlu import __version__
 from danlu.api.answers import PROBLEMS
 from danlu.api.auth import Desk
 from danlu.api.bodies import Problem, problem_out
+from danlu.api.fields import check_address
 from danlu.api.routes import exec as exec_routes
 from danlu.api.routes import external, jobs, login, people, queues, quotas, server, sign_on, snapshots, streams
 from danlu.errors import DanluError, Invalid, NotFound, TooMany
@@ -26,7 +27,14 @@ ROUTERS = tuple(
 
 
 def make_app(desk: Desk) -> FastAPI:
-    app = FastAPI(title="Danlu", version=__version__, openapi_url=f"{BASE}/openapi.json", docs_url=None, redoc_url=None)
+    app = FastAPI(
+        title="Danlu",
+        version=__version__,
+        openapi_url=f"{BASE}/openapi.json",
+        docs_url=None,
+        redoc_url=None,
+        dependencies=[Depends(check_address)],
+    )
     app.state.desk = desk
     for router in ROUTERS:
         app.include_router(router, prefix=BASE, responses=PROBLEMS)
@@ -34,6 +42,7 @@ def make_app(desk: Desk) -> FastAPI:
     app.add_exception_handler(DanluError, _danlu_error)
     app.add_exception_handler(RequestValidationError, _bad_request)
     app.add_exception_handler(HTTPException, _http_error)
+    app.add_exception_handler(ClientDisconnect, _hung_up)
     app.add_exception_handler(Exception, _bug)
     return app
 
@@ -59,6 +68,12 @@ async def _http_error(request: Request, error: Exception) -> Response:
         return await _danlu_error(request, NotFound(f"no route {request.url.path}", f"see {BASE}/openapi.json"))
     problem = problem_out(Invalid(str(error.detail))) | {"status": error.status_code}
     return Problem(problem, status_code=error.status_code)
+
+
+async def _hung_up(request: Request, _: Exception) -> Response:
+    """Nobody reads the answer any more."""
+    log.info("%s %s: the client hung up before the end of its request", request.method, request.url.path)
+    return await _danlu_error(request, Invalid("the request broke off before its end", "send it again"))
 
 
 async def _bug(request: Request, error: Exception) -> Response:

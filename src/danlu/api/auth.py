@@ -143,8 +143,8 @@ class Welcome:
             await asyncio.sleep(LOOK_S)
 
 
-def job_json(desk: Desk, actor: Actor, job: Job) -> dict[str, Any]:
-    out = job_out(job, actor, desk.outlook, desk.files_dir)
+def job_json(desk: Desk, actor: Actor, job: Job, *, whole: bool = False) -> dict[str, Any]:
+    out = job_out(job, actor, desk.outlook, desk.files_dir, whole=whole)
     trouble = desk.trouble()
     if trouble is not None and job.state in (JobState.QUEUED, JobState.STARTING) and not job.waiting_for:
         out |= {"reason": {"code": trouble.code, "text": trouble.text}, "estimated_at": None}

@@ -6,90 +6,39 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Annotated, Any, TypeVar
 
-from fastapi import Query
-from pydantic import BaseModel, ConfigDict, PlainValidator, ValidationError, WithJsonSchema
+from pydantic import BaseModel, ConfigDict, ValidationError, WithJsonSchema
 from starlette.requests import Request
 from starlette.responses import Response
 
 from danlu.actions.jobs.alternatives import Alternative, render_options
 from danlu.actions.jobs.views import Holder, NodeView, reason_for, sees_command
 from danlu.actions.jobs.why import DryRun, Why
-from danlu.domain.job import Job, Reason
+from danlu.api.fields import Flag, Folder, Pairs, Text, Texts, Words, Written, string
+from danlu.domain.job import Job, JobSpec, Reason
 from danlu.domain.people import Actor
 from danlu.domain.request import WISH_NAMES, Wish
 from danlu.domain.resources import Ask, Seat
+from danlu.domain.texts import LONGEST_PATH
 from danlu.errors import DanluError, Invalid, TooLong
 from danlu.provision.paths import log_path_of
+from danlu.provision.snapshots import MAX_FILES
 from danlu.state.snapshots import Outlook
 from danlu.store.protocol import PastRun
 
 M = TypeVar("M", bound=BaseModel)
-# An environment, an array of thousands: what one request may say. Read, it takes thirty times the room, and nobody is
-# answered meanwhile.
+# A job with its environment. To read it takes thirty times the memory, and nobody is answered meanwhile.
 MOST_BODY = 8 * 2**20
 MOST_LISTED = 16 * 2**20  # the list of a snapshot's files
-SMALL = 64 * 2**10  # where nobody has said yet who they are
-
-
-def _text(value: Any) -> str:
-    # Pydantic's own str refuses lone surrogates, which is how non-UTF-8 arguments travel.
-    if not isinstance(value, str):
-        raise ValueError("must be a text")
-    if "\0" in value:
-        raise ValueError("must not contain a NUL character")
-    return value
-
-
-def _written(value: Any) -> str | int:
-    if isinstance(value, bool) or not isinstance(value, str | int):
-        raise ValueError("must be a text or a whole number")
-    return value
-
-
-def _flag(value: Any) -> bool:
-    if not isinstance(value, bool):
-        raise ValueError("must be true or false")
-    return value
-
-
-def _texts(value: Any) -> tuple[str, ...]:
-    if not isinstance(value, list):
-        raise ValueError("must be a list of texts")
-    return tuple(_text(item) for item in value)
-
-
-def _pairs(value: Any) -> dict[str, str]:
-    if isinstance(value, list):
-        value = dict(item.partition("=")[::2] for item in _texts(value))
-    if not isinstance(value, dict):
-        raise ValueError("must map names to texts")
-    return {_text(name): _text(text) for name, text in value.items()}
-
-
-Text = Annotated[str, PlainValidator(_text), WithJsonSchema({"type": "string"})]
-Written = Annotated[
-    str | int, PlainValidator(_written), WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "integer"}]})
-]
-Flag = Annotated[bool, PlainValidator(_flag), WithJsonSchema({"type": "boolean"})]
-Texts = Annotated[
-    tuple[str, ...], PlainValidator(_texts), WithJsonSchema({"type": "array", "items": {"type": "string"}})
-]
-Pairs = Annotated[
-    dict[str, str],
-    PlainValidator(_pairs),
-    WithJsonSchema({"type": "object", "additionalProperties": {"type": "string"}}),
-]
-
-# Where a page goes on: a number that a database can hold.
-Cursor = Annotated[int | None, Query(ge=0, lt=2**63)]
+SMALL = 64 * 2**10  # all other requests
+MOST_SHOWN = 1_000  # characters of a command and its variables in a list of jobs
 
 
 class ChangesIn(BaseModel):
     """Options of a submit; each may be left out."""
 
     model_config = ConfigDict(extra="forbid")
-    command: Texts | None = None
-    workdir: Text | None = None
+    command: Words | None = None
+    workdir: Folder | None = None
     name: Text | None = None
     gpus: Written | None = None
     shards: Written | None = None
@@ -119,9 +68,13 @@ class StopIn(BaseModel):
     kill: bool = False
 
 
+_FILE = {"type": "array", "maxItems": 4, "items": {"anyOf": [string(LONGEST_PATH), {"type": "integer"}]}}
+_FILES = {"type": "array", "maxItems": MAX_FILES, "items": _FILE}
+
+
 class SnapshotIn(BaseModel):
     model_config = ConfigDict(extra="forbid")
-    files: Annotated[list[Any], WithJsonSchema({"type": "array", "items": {"type": "array"}})]
+    files: Annotated[list[Any], WithJsonSchema(_FILES)]
 
 
 def schema_of(model: type[BaseModel]) -> dict[str, Any]:
@@ -145,29 +98,36 @@ async def body_of(request: Request, *, most: int = MOST_BODY) -> bytes:
     return b"".join(parts)
 
 
-async def read_body(model: type[M], request: Request, *, most: int = MOST_BODY) -> M:
-    """Check a body against its model; the first thing wrong is refused by name."""
-    body = await body_of(request, most=most)
+def parse_json(text: str | bytes, what: str) -> Any:
     try:
-        document = json.loads(body or b"{}")
-    except (ValueError, RecursionError) as error:
-        raise Invalid(f"the body is not valid JSON: {error}") from error
+        return json.loads(text)
+    except RecursionError:
+        raise Invalid(f"{what} is nested too deeply", "no request needs lists in lists in lists") from None
+    except ValueError as error:
+        raise Invalid(f"{what} is not valid JSON: {error}") from error
+
+
+async def read_body(model: type[M], request: Request, *, most: int = SMALL) -> M:
+    """Check a body against its model; the first thing wrong is refused by name."""
+    document = parse_json(await body_of(request, most=most) or b"{}", "the body")
     if not isinstance(document, dict):
         raise Invalid("the body must be a JSON object")
+    # Not left to the model: of a million unknown names, it would report each.
+    unknown = next((name for name in document if name not in model.model_fields), None)
+    if unknown is not None:
+        raise _unknown_option(unknown[:60], model)
     try:
         return model.model_validate(document)
     except ValidationError as error:
-        raise _invalid(error, model) from error
+        first = error.errors(include_url=False, include_input=False)[0]
+        name = str(first["loc"][0]) if first["loc"] else "body"
+        raise Invalid(f"`{name}`: {first['msg'].removeprefix('Value error, ')}") from error
 
 
-def _invalid(error: ValidationError, model: type[BaseModel]) -> Invalid:
-    first = error.errors(include_url=False, include_input=False)[0]
-    name = str(first["loc"][0]) if first["loc"] else "body"
-    if first["type"] == "extra_forbidden":
-        near = difflib.get_close_matches(name, model.model_fields, n=1)
-        hint = f"did you mean `{near[0]}`?" if near else f"known: {', '.join(model.model_fields)}"
-        return Invalid(f"unknown option `{name}`", hint, code="unknown_option")
-    return Invalid(f"`{name}`: {first['msg'].removeprefix('Value error, ')}")
+def _unknown_option(name: str, model: type[BaseModel]) -> Invalid:
+    near = difflib.get_close_matches(name, model.model_fields, n=1)
+    hint = f"did you mean `{near[0]}`?" if near else f"known: {', '.join(model.model_fields)}"
+    return Invalid(f"unknown option `{name}`", hint, code="unknown_option")
 
 
 def wish_in(changes: ChangesIn) -> Wish:
@@ -212,9 +172,29 @@ def time_out(at: datetime | None) -> str | None:
     return at.isoformat(timespec="microseconds").replace("+00:00", "Z") if at else None
 
 
-def job_out(job: Job, actor: Actor, outlook: Outlook, files_dir: str) -> dict[str, Any]:
+def cut(spec: JobSpec) -> tuple[list[str], dict[str, str], bool]:
+    """The command and the variables as a list of jobs shows them, and whether something was left out."""
+    command: list[str] = []
+    env: dict[str, str] = {}
+    room = MOST_SHOWN
+    for word in spec.command:
+        if len(word) > room:
+            return [*command, word[: max(room, 0)], "…"], {}, True
+        command.append(word)
+        room -= len(word) + 1
+    for name, value in spec.env:
+        if len(name) + len(value) > room:
+            return command, env, True
+        env[name] = value
+        room -= len(name) + len(value)
+    return command, env, False
+
+
+def job_out(job: Job, actor: Actor, outlook: Outlook, files_dir: str, *, whole: bool) -> dict[str, Any]:
+    """`whole`: with all of a long command. Lists go without: one person's jobs must not fill the lists of another."""
     spec, ask, seat = job.spec, job.spec.ask, job.seat
     mine = sees_command(actor, job)
+    command, env, is_cut = (list(spec.command), dict(spec.env), False) if whole else cut(spec)
     wait = outlook.plan.waits.get(job.group) if job.state == "QUEUED" else None
     estimated_at = wait.estimated_at if wait else outlook.estimates.get(job.id)
     reason = wait.reason if wait else reason_for(actor, job, job.reason)
@@ -227,9 +207,10 @@ def job_out(job: Job, actor: Actor, outlook: Outlook, files_dir: str) -> dict[st
         "reason": {"code": reason.code, "text": reason.text},
         "place": wait.place if wait else None,
         "estimated_at": time_out(estimated_at),
-        "command": list(spec.command) if mine else None,
+        "command": command if mine else None,
         "workdir": spec.workdir if mine else None,
-        "env": dict(spec.env) if mine else None,
+        "env": env if mine else None,
+        "is_cut": is_cut and mine,
         "log_path": log_path_of(files_dir, job.run_id) if mine else None,
         "labels": dict(spec.labels),
         "ask": ask_out(ask),

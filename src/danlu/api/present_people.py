@@ -7,7 +7,8 @@ from pydantic import BaseModel, ConfigDict
 
 from danlu.actions.people.teams import TeamView
 from danlu.api.answers import Answer
-from danlu.api.bodies import Text, Texts, time_out
+from danlu.api.bodies import time_out
+from danlu.api.fields import Text, Texts
 from danlu.domain.people import AccountRequest, AuditEntry, Invitation, Membership, Person, Role
 from danlu.provision.homes import Folder
 from danlu.state.people import Roster

@@ -7,9 +7,11 @@ from pydantic import BaseModel, ConfigDict, PlainValidator, WithJsonSchema
 from danlu.actions.shares.quotas import Amounts, Standing
 from danlu.actions.shares.usage import Line, Usage
 from danlu.api.answers import Answer, HolderOut
-from danlu.api.bodies import Text, holder_out, time_out
+from danlu.api.bodies import holder_out, time_out
+from danlu.api.fields import Text, string
 from danlu.domain.people import Boost
 from danlu.domain.quota import Quota, limits_of, render_quota
+from danlu.domain.texts import LONGEST_WRITTEN, trouble_with
 
 
 def _amount(value: Any) -> str:
@@ -20,10 +22,13 @@ def _amount(value: Any) -> str:
         return "yes" if value else "no"
     if not isinstance(value, str | int):
         raise ValueError("must be a text, a whole number, true, false or null")
-    return str(value)
+    text = str(value)
+    if trouble := trouble_with(text, LONGEST_WRITTEN):
+        raise ValueError(trouble)
+    return text
 
 
-_NUMBER = {"anyOf": [{"type": "integer"}, {"type": "string"}, {"type": "null"}]}
+_NUMBER = {"anyOf": [{"type": "integer"}, string(LONGEST_WRITTEN), {"type": "null"}]}
 Amount = Annotated[str, PlainValidator(_amount), WithJsonSchema(_NUMBER)]
 
 

@@ -55,12 +55,19 @@ _MOVES: dict[JobState, frozenset[JobState]] = {
 }
 
 
+LONGEST_REASON = 1_000  # it may quote what a person wrote, and lists show it
+
+
 @dataclass(frozen=True, slots=True)
 class Reason:
     """Why a job waits or ended: a stable code, and a sentence for people."""
 
     code: str
     text: str
+
+    def __post_init__(self) -> None:
+        if len(self.text) > LONGEST_REASON:
+            object.__setattr__(self, "text", f"{self.text[: LONGEST_REASON - 1]}…")
 
 
 def describe_exit(code: int | None) -> str:

@@ -6,6 +6,7 @@ import signal
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
+from danlu.domain.texts import LONGEST_ARRAY, LONGEST_WRITTEN, check_text
 from danlu.errors import Invalid
 
 MAX_ARRAY_TASKS = 100_000
@@ -29,8 +30,14 @@ class ArrayAsk:
     at_once: int | None = None
 
 
+def _read(text: str | int, what: str, most: int = LONGEST_WRITTEN) -> str:
+    """A text that is short enough to be looked at. Below, the work may grow with the square of its length."""
+    return check_text(str(text), what, most).strip()
+
+
 def parse_count(text: str | int, what: str) -> int:
     """`4` -> 4. Anything else is refused with the name of the option."""
+    check_text(str(text), what, LONGEST_WRITTEN)
     if isinstance(text, bool) or not re.fullmatch(r"\d{1,9}", str(text)):
         raise Invalid(f"{what} takes a whole number of 0 or more, not `{text}`", f"for example `{what} 2`")
     return int(text)
@@ -38,7 +45,7 @@ def parse_count(text: str | int, what: str) -> int:
 
 def parse_gpus(text: str | int) -> tuple[str | None, int]:
     """`2` -> (None, 2); `RTX3090:2` -> ("RTX3090", 2); `RTX3090` -> ("RTX3090", 1)."""
-    written = str(text).strip()
+    written = _read(text, "--gpus")
     if re.fullmatch(r"\d{1,6}", written):
         return None, int(written)
     model, colon, count = written.rpartition(":")
@@ -56,7 +63,7 @@ def parse_gpus(text: str | int) -> tuple[str | None, int]:
 
 def parse_memory_mib(text: str | int) -> int:
     """`512` -> 512 (MiB); `16G` -> 16384; `1.5G` -> 1536."""
-    match = re.fullmatch(r"(\d{1,9}(?:\.\d{1,6})?)\s*([kmgt]?)(?:i?b)?", str(text).strip().casefold())
+    match = re.fullmatch(r"(\d{1,9}(?:\.\d{1,6})?)\s*([kmgt]?)(?:i?b)?", _read(text, "--mem").casefold())
     if not match:
         raise Invalid(f"--mem takes a size such as 16G or 512M, not `{text}`", "a plain number is MiB")
     # Rounded up: a job must not be stopped for using what it asked for.
@@ -65,7 +72,7 @@ def parse_memory_mib(text: str | int) -> int:
 
 def parse_duration(text: str | int, what: str = "--time") -> timedelta:
     """`90` minutes; `30s`, `2h30m`, `1d`; Slurm's `MM:SS`, `HH:MM:SS`, `D-HH:MM:SS`."""
-    written = str(text).strip().casefold()
+    written = _read(text, what).casefold()
     seconds: float | None = None
     if re.fullmatch(r"\d{1,9}", written):
         seconds = int(written) * 60
@@ -88,7 +95,7 @@ def parse_duration(text: str | int, what: str = "--time") -> timedelta:
 
 def parse_moment(text: str, what: str, *, now: datetime, ahead: bool = False) -> datetime:
     """`2026-07-01`, `2026-07-01T18:00+08:00` (UTC unless it says), or `7d`: so long ago, or `ahead` of now."""
-    written = text.strip()
+    written = _read(text, what)
     try:
         moment = datetime.fromisoformat(written.replace(" ", "T", 1))
     except ValueError:
@@ -109,11 +116,11 @@ def parse_moment(text: str, what: str, *, now: datetime, ahead: bool = False) ->
 
 def parse_array(text: str) -> ArrayAsk:
     """`1-10%2` -> tasks 1 to 10, two at once; `1,3,7`, `0-20:5` too."""
-    listed, percent, at_once = str(text).strip().partition("%")
-    bad = Invalid(f"--array takes numbers such as 1-10%2, not `{text}`", "also `1,3,7` and `0-20:5`")
+    listed, percent, at_once = _read(text, "--array", LONGEST_ARRAY).partition("%")
+    bad = Invalid(f"--array takes numbers such as 1-10%2, not `{text[:40]}`", "also `1,3,7` and `0-20:5`")
     if percent and not re.fullmatch(r"[1-9]\d{0,5}", at_once):
         raise bad
-    indices: set[int] = set()
+    spans: list[range] = []
     for part in listed.split(","):
         match = re.fullmatch(r"(\d{1,9})(?:-(\d{1,9})(?::([1-9]\d{0,5}))?)?", part.strip())
         if not match:
@@ -122,16 +129,17 @@ def parse_array(text: str) -> ArrayAsk:
         last = int(match[2]) if match[2] else first
         if last < first:
             raise bad
-        tasks = range(first, last + 1, int(match[3] or 1))
-        if len(indices) + len(tasks) > MAX_ARRAY_TASKS:
-            raise Invalid(f"--array has more than {MAX_ARRAY_TASKS:,} tasks", "submit several smaller arrays")
-        indices.update(tasks)
+        spans.append(range(first, last + 1, int(match[3] or 1)))
+    # Counted as written, before any is made: a few letters can name a task a thousand times.
+    if sum(map(len, spans)) > MAX_ARRAY_TASKS:
+        raise Invalid(f"--array has more than {MAX_ARRAY_TASKS:,} tasks", "submit several smaller arrays")
+    indices = {index for span in spans for index in span}
     return ArrayAsk(tuple(sorted(indices)), int(at_once) if percent else None)
 
 
 def parse_notice(text: str) -> Notice:
     """`USR1@300` -> SIGUSR1, 300 seconds before the end; `USR1` means 60 seconds."""
-    name, at, lead = str(text).strip().partition("@")
+    name, at, lead = _read(text, "--signal").partition("@")
     name = name.upper().removeprefix("SIG")
     if f"SIG{name}" not in signal.Signals.__members__ or name in {"KILL", "STOP"}:
         raise Invalid(f"--signal does not know the signal `{name}`", "for example `--signal USR1@300`")
@@ -142,7 +150,7 @@ def parse_notice(text: str) -> Notice:
 
 def parse_umask(text: str) -> int:
     """`0027` -> 0o27."""
-    if not re.fullmatch(r"[0-7]{1,4}", text):
+    if not re.fullmatch(r"[0-7]{1,4}", _read(text, "a umask")):
         raise Invalid(f"a umask is an octal number such as 0022, not `{text}`")
     return int(text, 8) & 0o777
 
@@ -153,14 +161,14 @@ def parse_pairs(texts: tuple[str, ...], what: str) -> tuple[tuple[str, str], ...
     for text in texts:
         name, equals, value = text.partition("=")
         if not equals or not name or "\0" in text or any(c.isspace() for c in name):
-            raise Invalid(f"{what} takes NAME=VALUE, not `{text}`", f"for example `{what} SEED=1`")
+            raise Invalid(f"{what} takes NAME=VALUE, not `{text[:40]}`", f"for example `{what} SEED=1`")
         pairs[name] = value
     return tuple(pairs.items())
 
 
 def parse_dependency(text: str) -> tuple[str, str]:
     """`ID` or `ID:ok` -> (ID, "ok"); `ID:any` -> (ID, "any"). An id may be an engine's, `slurm:17`."""
-    ref, colon, kind = str(text).strip().rpartition(":")
+    ref, colon, kind = _read(text, "--after").rpartition(":")
     is_engines = ref and kind[:1].isdigit() and not ref.startswith("after")  # `afterok:17` is written for sbatch
     if not colon or is_engines:
         ref, kind = f"{ref}{colon}{kind}", "ok"

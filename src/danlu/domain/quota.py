@@ -10,6 +10,7 @@ from typing import Any
 
 from danlu.domain.parsing import parse_memory_mib
 from danlu.domain.people import check_name
+from danlu.domain.texts import LONGEST_WRITTEN, check_text
 from danlu.errors import Invalid
 
 
@@ -85,7 +86,7 @@ def parse_quota(words: Iterable[str], base: Quota = _UNLIMITED) -> Quota:
     """`gpus=8 borrow=yes` over `base`: what is not named stays. Unknown, repeated and impossible things are refused."""
     changes: dict[str, Any] = {}
     for word in words:
-        name, equals, text = word.strip().partition("=")
+        name, equals, text = check_text(word, "a quota", LONGEST_WRITTEN).strip().partition("=")
         name = name.casefold()
         if not equals:
             raise Invalid(f"a quota is written NAME=VALUE, not `{word}`", _EXAMPLE)
@@ -151,7 +152,7 @@ def limits_of(quota: Quota) -> dict[str, int | None]:
 
 def parse_holder(text: str) -> tuple[str, str]:
     """`team:nlp` -> ("team", "nlp"); `user:li` -> ("user", "li"); `member:li@nlp` -> ("member", "li@nlp")."""
-    kind, colon, name = text.strip().partition(":")
+    kind, colon, name = check_text(text, "the holder of a quota", LONGEST_WRITTEN).strip().partition(":")
     if not colon or kind not in ("user", "team", "member") or not name:
         raise Invalid(
             f"a quota belongs to user:NAME, team:NAME or member:USER@TEAM, not to `{text[:60]}`",

@@ -19,6 +19,16 @@ from danlu.domain.parsing import (
     parse_umask,
 )
 from danlu.domain.resources import Ask
+from danlu.domain.texts import (
+    LONGEST_ARRAY,
+    LONGEST_LABELS,
+    LONGEST_NAME,
+    LONGEST_PATH,
+    LONGEST_WRITTEN,
+    MOST_AFTER,
+    check_start,
+    check_text,
+)
 from danlu.errors import Invalid, TooBig
 
 
@@ -51,8 +61,8 @@ class Wish:
     environ: Mapping[str, str] | None = None
 
 
-LONGEST_START = 2 << 20  # what Linux takes, with a stack of the usual size
-LONGEST_LABELS = 16 << 10  # everybody's list of jobs shows them
+# Texts that may be longer than one ask.
+LONGEST = {"workdir": LONGEST_PATH, "name": LONGEST_NAME, "array": LONGEST_ARRAY}
 _RUNNERS = ("python", "bash", "sh", "torchrun", "accelerate", "deepspeed")
 WISH_NAMES = tuple(f.name for f in fields(Wish))
 
@@ -62,7 +72,6 @@ def spec_of(
 ) -> tuple[JobSpec, ArrayAsk | None]:
     """Read the wish; nonsense is refused by the option's name. `after` is left to who can look ids up, the queue and
     the team that are meant to who knows the rules."""
-    _check_length(wish)
     model, gpus = parse_gpus(wish.gpus)
     array = parse_array(wish.array) if wish.array else None
     if wish.workdir and not wish.workdir.startswith("/"):
@@ -82,7 +91,7 @@ def spec_of(
         priority=(default_priority or DEFAULT_PRIORITY)
         if wish.priority == ""
         else parse_count(wish.priority, "--priority"),
-        time_limit=parse_duration(wish.time) if wish.time else default_time,
+        time_limit=default_time if wish.time == "" else parse_duration(wish.time),
         notice=parse_notice(wish.signal) if wish.signal else None,
         retries=parse_count(wish.retries, "--retries"),
         env=_pairs(wish.env, "--env"),
@@ -99,16 +108,25 @@ def spec_of(
     return spec, array
 
 
-def _check_length(wish: Wish) -> None:
-    """Refuse what no system passes to a program: it would never run, and fill the memory of all until it fails."""
-    pairs = (*wish.env.items(), *(wish.environ or {}).items())
-    if sum(map(len, wish.command)) + sum(len(name) + len(value) for name, value in pairs) > LONGEST_START:
-        raise TooBig(
-            f"the command and its variables have more than {LONGEST_START:,} characters",
-            "put long lists into a file, and name that",
-        )
-    if sum(len(name) + len(value) for name, value in wish.label.items()) > LONGEST_LABELS:
-        raise TooBig(f"all labels of a job together have at most {LONGEST_LABELS:,} characters")
+def check_wish(wish: Wish) -> None:
+    """Refuse, before anybody looks inside, texts that no system passes to a program, and texts that others would have
+    to read for ever."""
+    for name in WISH_NAMES:
+        if isinstance(value := getattr(wish, name), str):
+            check_text(value, f"--{name}", LONGEST.get(name, LONGEST_WRITTEN))
+    if len(wish.after) > MOST_AFTER:
+        hint = "make one array of the jobs that it waits for, or let a job in between wait for some of them"
+        raise TooBig(f"a job waits for at most {MOST_AFTER} others, this one for {len(wish.after):,}", hint)
+    labels = [f"{name}={value}" for name, value in wish.label.items()]
+    variables = [f"{name}={value}" for name, value in (*wish.env.items(), *(wish.environ or {}).items())]
+    check_text("".join(wish.after), "--after")
+    check_text("".join(labels), "--label")
+    for name in wish.environ or {}:
+        if not name or "=" in name:
+            raise Invalid(f"no variable can be called `{name[:40]}`", "a name is not empty and has no `=`")
+    check_start(wish.command, variables)
+    if (size := sum(map(len, labels))) > LONGEST_LABELS:
+        raise TooBig(f"the labels of this job have {size:,} characters, at most {LONGEST_LABELS:,} are possible")
 
 
 def wish_of(spec: JobSpec) -> Wish:
@@ -123,7 +141,7 @@ def wish_of(spec: JobSpec) -> Wish:
         cpus=ask.cpus,
         mem=ask.memory_mib,
         nodes=ask.nodes,
-        time=f"{spec.time_limit.total_seconds():.0f}s" if spec.time_limit else "",
+        time=f"{spec.time_limit.total_seconds():.3f}s" if spec.time_limit else "",
         priority=spec.priority,
         env=dict(spec.env),
         label=dict(spec.labels),
@@ -139,6 +157,11 @@ def wish_of(spec: JobSpec) -> Wish:
     )
 
 
+def outline(wish: Wish) -> Wish:
+    """What the rules of a queue look at, without the parts that may be long: it is read once for each queue."""
+    return replace(wish, command=wish.command[:1], array="", env={}, label={}, environ=None)
+
+
 def changed_wish(wish: Wish, changes: Mapping[str, Any]) -> Wish:
     """A wish with other options; `--gpus` takes the place of `--shards` and the other way round."""
     if changes.get("gpus") and "shards" not in changes:
@@ -151,7 +174,7 @@ def changed_wish(wish: Wish, changes: Mapping[str, Any]) -> Wish:
 def default_name(command: tuple[str, ...]) -> str:
     """`python train.py --lr 1` -> train.py: the program or script, never its arguments.
     Names are seen by people who may not see commands."""
-    program = command[0].rpartition("/")[2] if command else ""
+    program = command[0].rpartition("/")[2][:LONGEST_NAME] if command else ""
     if program.startswith(_RUNNERS):
         script = next((word for word in command[1:] if not word.startswith("-")), "")
         if script and "-c" not in command and re.fullmatch(r"[\w./+@-]+", script):

@@ -75,8 +75,11 @@ class Teller:
             return await self._prepare(job)
         except Unreachable:
             raise
-        except (DanluError, OSError, KeyError, ValueError) as error:  # the last: names that no system takes
-            text = error.text if isinstance(error, DanluError) else str(error)
+        except Exception as error:
+            # Whatever it is, it is the end of this run: the others of the tick start.
+            if not isinstance(error, DanluError | OSError):
+                log.exception("%s could not be made ready", job.id)
+            text = error.text if isinstance(error, DanluError) else str(error) or type(error).__name__
             await self._give_up(job, Reason("not_prepared", f"it could not be made ready: {text}"))
             return None
 

@@ -39,25 +39,25 @@ def check_manifest(files: Sequence[SnapshotFile], *, limit_bytes: int) -> None:
     for file in files:
         parts = file.path.split("/")
         if not file.path or file.path.startswith("/") or "\0" in file.path or {"", ".", ".."} & set(parts):
-            raise Invalid(f"a snapshot cannot contain the path `{file.path}`")
+            raise Invalid(f"a snapshot cannot contain the path `{file.path[:80]}`")
         is_known = 0 <= file.mode < 1 << 16 and (stat.S_ISREG(file.mode) or stat.S_ISLNK(file.mode))
         if not is_known or file.size < 0:
-            raise Invalid(f"a snapshot contains files and links only, not `{file.path}`")
+            raise Invalid(f"a snapshot contains files and links only, not `{file.path[:80]}`")
         if not re.fullmatch(r"[0-9a-f]{64}", file.sha256):
-            raise Invalid(f"the checksum of `{file.path}` is not a SHA-256")
+            raise Invalid(f"the checksum of `{file.path[:80]}` is not a SHA-256")
         if not _is_nameable(parts):
             raise Invalid(f"no folder can hold the path `{file.path[:80]}…`", "shorter names, in UTF-8")
         if stat.S_ISLNK(file.mode) and not 0 < file.size <= LONGEST_PATH:
-            raise Invalid(f"a link leads somewhere, in at most {LONGEST_PATH:,} bytes: not `{file.path}`")
+            raise Invalid(f"a link leads somewhere, in at most {LONGEST_PATH:,} bytes: not `{file.path[:80]}`")
         if file.path in taken:
-            raise Invalid(f"the snapshot names `{file.path}` twice")
+            raise Invalid(f"the snapshot names `{file.path[:80]}` twice")
         taken.add(file.path)
     for file in files:
         # A file "below" a link would be written wherever the link points.
         parents = file.path.split("/")[:-1]
         for depth in range(1, len(parents) + 1):
             if "/".join(parents[:depth]) in taken:
-                raise Invalid(f"the snapshot names `{file.path}` below something that is not a folder")
+                raise Invalid(f"the snapshot names `{file.path[:80]}` below something that is not a folder")
 
 
 def _is_nameable(parts: Sequence[str]) -> bool:

@@ -9,8 +9,9 @@ from danlu.actions.jobs.references import resolve_one
 from danlu.actions.jobs.run_as import check_inside
 from danlu.domain.job import Job, JobState
 from danlu.domain.people import Actor, demand
+from danlu.domain.texts import LONGEST_WRITTEN, check_start, check_text
 from danlu.engines.base import Engine, Handle, Reachable, Stream
-from danlu.errors import Refused
+from danlu.errors import Invalid, Refused
 from danlu.state.jobs import Book
 from danlu.store.people_protocol import PeopleStore
 
@@ -30,6 +31,15 @@ def check_entrant(actor: Actor, job: Job) -> None:
     check_inside(actor, job.user)
 
 
+def check_ask(argv: tuple[str, ...], terminal: Terminal | None) -> None:
+    """Refuse what no system could start."""
+    if not argv or not argv[0]:
+        raise Invalid("no command is named", "for example `danlu exec JOB -- nvidia-smi`")
+    check_start(argv)
+    if terminal is not None:
+        check_text(terminal.kind, "the kind of the terminal", LONGEST_WRITTEN)
+
+
 async def enter(
     book: Book,
     people: PeopleStore,
@@ -43,6 +53,7 @@ async def enter(
     now: datetime,
 ) -> tuple[Job, Stream]:
     """Start `argv` inside the job, on a terminal if there is one; it ends with the job at the latest."""
+    check_ask(argv, terminal)
     job = await resolve_one(book, actor, ref)
     check_entrant(actor, job)
     if job.state is not JobState.RUNNING or job.handle is None:

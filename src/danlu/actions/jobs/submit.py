@@ -25,7 +25,7 @@ from danlu.domain.job import DEFAULT_PRIORITY, Dependency, Job, JobId, JobSpec, 
 from danlu.domain.parsing import ArrayAsk, parse_count, parse_dependency
 from danlu.domain.people import Actor, demand
 from danlu.domain.queue import Queue
-from danlu.domain.request import Wish, changed_wish, spec_of, wish_of
+from danlu.domain.request import Wish, changed_wish, check_wish, outline, spec_of, wish_of
 from danlu.domain.resources import Node
 from danlu.engines.base import Engine, Handle
 from danlu.errors import Conflict, EngineDown, Invalid, Refused, StoreDown, TooBig
@@ -116,6 +116,7 @@ async def submit(
 def accept(rules: Rules, actor: Actor, wish: Wish) -> tuple[JobSpec, ArrayAsk | None]:
     """What a wish means here: its queue and team chosen, their defaults filled in. Refuses what their rules do not
     allow, and what no machine here could ever run; as long as the machines are known."""
+    check_wish(wish)
     if not rules.runs_on_many and (nodes := parse_count(wish.nodes, "--nodes")) > 1:
         why = "one machine plays all the nodes" if rules.pretends else "there is only this machine"
         hint = f"leave `--nodes` out: {why}, and several at once take a Slurm cluster"
@@ -127,13 +128,13 @@ def accept(rules: Rules, actor: Actor, wish: Wish) -> tuple[JobSpec, ArrayAsk | 
     if queue is not None or team:
         wish = replace(wish, queue=queue.name if queue else "", team=team)
 
-    def spec_in(queue: Queue | None) -> tuple[JobSpec, ArrayAsk | None]:
+    def spec_in(queue: Queue | None, wish: Wish) -> tuple[JobSpec, ArrayAsk | None]:
         time_limit, priority = _defaults(rules, queue)
         return spec_of(wish, default_time=time_limit, default_priority=priority)
 
-    spec, array = spec_in(queue)
+    spec, array = spec_in(queue, wish)
     if queue is not None:
-        check_queue(rules.queues, queue, rules.nodes, actor, spec, lambda other: spec_in(other)[0])
+        check_queue(rules.queues, queue, rules.nodes, actor, spec, lambda other: spec_in(other, outline(wish))[0])
     elif (never := fits_ever(rules.nodes, spec.ask)) is not None:
         raise TooBig(never.text, "see what there is: `danlu nodes`")
     return spec, array
@@ -296,7 +297,7 @@ async def _dependencies(
     """All dependencies with full ids, and those that still have to be waited for."""
     every: list[Dependency] = []
     open_ones: list[Dependency] = []
-    for text in written:
+    for text in dict.fromkeys(written):
         ref, kind = parse_dependency(text)
         dependency = Dependency(await resolve_id(book, actor, ref), kind)
         outcome = await book.store.outcome(dependency.on)

@@ -13,7 +13,7 @@ from danlu.actions.jobs.submit import Rules, accept, changed
 from danlu.actions.jobs.views import Holder, by_end, holders_of, holders_of_other, reason_for
 from danlu.domain.job import Job, JobSpec, JobState, Reason
 from danlu.domain.people import Actor, Membership, demand
-from danlu.domain.request import Wish, wish_of
+from danlu.domain.request import Wish, outline, wish_of
 from danlu.domain.resources import Ask, Seat, model_fits
 from danlu.errors import DanluError
 from danlu.scheduler.estimates import with_guess
@@ -117,7 +117,7 @@ async def dry_run(book: Book, outlook: Outlook, rules: Rules, actor: Actor, wish
 
 def choices_of(rules: Rules, owner: Actor, spec: JobSpec) -> Choices:
     """The other queues and teams with which the owner's submit would be accepted."""
-    wish = replace(wish_of(spec), array="")
+    wish = outline(wish_of(spec))
 
     def accepted(**changes: str) -> JobSpec | None:
         try:

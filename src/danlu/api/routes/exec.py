@@ -11,7 +11,7 @@ from starlette.websockets import WebSocketDisconnect
 
 from danlu.actions.jobs.enter import Terminal, check_entrant, enter
 from danlu.api.auth import TheDesk, Welcome, actor_of
-from danlu.api.bodies import problem_out
+from danlu.api.bodies import parse_json, problem_out
 from danlu.engines.base import Stream
 from danlu.errors import DanluError, Forbidden, Invalid
 
@@ -88,8 +88,8 @@ async def _incoming(socket: WebSocket, stream: Stream) -> None:
                 if data[0] == STDIN:
                     await stream.write(data[1:])
             elif text := message.get("text"):
-                await _control(stream, json.loads(text))
-    except (OSError, ValueError, RuntimeError):
+                await _control(stream, parse_json(text, "a message"))
+    except (OSError, ValueError, Invalid, RuntimeError):
         pass
     await stream.close()
 
@@ -108,7 +108,7 @@ def _is_size(given: object) -> bool:
 
 def _read_ask(text: str) -> tuple[tuple[str, ...], Terminal | None]:
     try:
-        asked = json.loads(text)
+        asked = parse_json(text, "the first message")
         command = asked["command"]
         if not (isinstance(command, list) and command and all(isinstance(word, str) for word in command)):
             raise ValueError
@@ -117,6 +117,8 @@ def _read_ask(text: str) -> tuple[tuple[str, ...], Terminal | None]:
         rows, columns = asked.get("rows", 24), asked.get("columns", 80)
         if not _is_size(rows) or not _is_size(columns):
             raise Invalid("`rows` and `columns` of a terminal are whole numbers from 1 to 65535")
-        return tuple(command), Terminal(str(asked.get("term", "xterm")), rows, columns)
+        if not isinstance(term := asked.get("term", "xterm"), str):
+            raise ValueError
+        return tuple(command), Terminal(term, rows, columns)
     except (ValueError, KeyError, TypeError, AttributeError):
         raise Invalid('the first message must be {"command": […], "tty": …}') from None

@@ -26,8 +26,8 @@ from danlu.api.answers import (
 )
 from danlu.api.auth import Desk, TheActor, TheDesk, job_json, trouble_of
 from danlu.api.bodies import (
+    MOST_BODY,
     ChangesIn,
-    Cursor,
     Json,
     StopIn,
     changes_in,
@@ -39,6 +39,7 @@ from danlu.api.bodies import (
     why_out,
     wish_in,
 )
+from danlu.api.fields import Cursor
 from danlu.api.routes.streams import framed
 from danlu.domain.job import ACTIVE, ENDED, Job, JobState
 from danlu.domain.people import Actor
@@ -63,7 +64,7 @@ async def submit(
     dry_run: bool = False,
     idempotency_key: Key = "",
 ) -> Response:
-    wish = wish_in(await read_body(ChangesIn, request))
+    wish = wish_in(await read_body(ChangesIn, request, most=MOST_BODY))
     now = datetime.now(UTC)
     if dry_run:
         return Json(dry_run_out(await reasons.dry_run(desk.book, desk.outlook, desk.rules, actor, wish, now=now)))
@@ -78,7 +79,7 @@ async def submit(
 
 @router.post("/jobs/{ref}/clone", status_code=201, response_model=Submitted, openapi_extra=schema_of(ChangesIn))
 async def clone(desk: TheDesk, actor: TheActor, ref: str, request: Request, idempotency_key: Key = "") -> Response:
-    changes = changes_in(await read_body(ChangesIn, request))
+    changes = changes_in(await read_body(ChangesIn, request, most=MOST_BODY))
     shelf, now = submit_actions.shelf_for(desk.files_dir, actor), datetime.now(UTC)
     stored = await submit_actions.clone(desk.book, desk.rules, shelf, actor, ref, changes, key=idempotency_key, now=now)
     return _submitted(desk, actor, stored)
@@ -157,7 +158,7 @@ async def show(desk: TheDesk, actor: TheActor, ref: str) -> Response:
                 "items": [job_json(desk, actor, job) for job in found[:SHOWN_OF_ARRAY]],
             }
         )
-    shown = job_json(desk, actor, first)
+    shown = job_json(desk, actor, first, whole=True)
     shown["runs"] = [past_run_out(run, first, actor) for run in await desk.book.store.past_runs(first.id)]
     shown["run_folder"] = run_folder_of(desk.files_dir, first.run_id) if first.spec.snapshot else first.spec.workdir
     shown["engine_id"] = desk.book.engine_id(first) or None

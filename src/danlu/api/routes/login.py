@@ -9,7 +9,7 @@ from danlu.actions.people import login as login_actions
 from danlu.actions.people import tokens
 from danlu.api.answers import Removed
 from danlu.api.auth import TheActor, TheDesk, origin_of, recognized
-from danlu.api.bodies import SMALL, Json, read_body, schema_of
+from danlu.api.bodies import Json, read_body, schema_of
 from danlu.api.present_people import (
     Ended,
     FirstIn,
@@ -29,7 +29,7 @@ router = APIRouter(default_response_class=Json)
 
 @router.post("/login", status_code=201, response_model=NewToken, openapi_extra=schema_of(LoginIn))
 async def login(desk: TheDesk, request: Request) -> Response:
-    given = await read_body(LoginIn, request, most=SMALL)
+    given = await read_body(LoginIn, request)
     _, token, secret = await login_actions.login(
         desk.office,
         user=given.user,
@@ -43,7 +43,7 @@ async def login(desk: TheDesk, request: Request) -> Response:
 
 @router.post("/login/first", status_code=201, response_model=NewToken, openapi_extra=schema_of(FirstIn))
 async def first_admin(desk: TheDesk, request: Request) -> Response:
-    given = await read_body(FirstIn, request, most=SMALL)
+    given = await read_body(FirstIn, request)
     _, token, secret = await login_actions.first_admin(
         desk.office,
         code=given.code,

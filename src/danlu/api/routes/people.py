@@ -8,7 +8,8 @@ from starlette.responses import Response
 from danlu.actions import audit
 from danlu.actions.people import requests, teams, users
 from danlu.api.auth import TheActor, TheDesk, origin_of
-from danlu.api.bodies import SMALL, Cursor, Json, read_body, schema_of, time_out
+from danlu.api.bodies import Json, read_body, schema_of, time_out
+from danlu.api.fields import Cursor
 from danlu.api.present_people import (
     AuditPage,
     DecidedOut,
@@ -149,7 +150,7 @@ async def remove_leader(desk: TheDesk, actor: TheActor, team: str, user: str) ->
 
 @router.post("/requests", status_code=201, response_model=RequestOut, openapi_extra=schema_of(RequestIn))
 async def ask_for_account(desk: TheDesk, request: Request) -> Response:
-    given = await read_body(RequestIn, request, most=SMALL)
+    given = await read_body(RequestIn, request)
     made = await requests.ask(
         desk.office,
         name=given.user,

@@ -13,7 +13,8 @@ from danlu.actions.people.sign_on_flow import Signon
 from danlu.actions.people.sign_on_tickets import Ticket, spoken
 from danlu.api.answers import Answer
 from danlu.api.auth import Desk, TheActor, TheDesk, origin_of
-from danlu.api.bodies import SMALL, Json, body_of, read_body, schema_of
+from danlu.api.bodies import Json, body_of, read_body, schema_of
+from danlu.api.fields import Text
 from danlu.api.present_people import NewToken, token_out
 from danlu.api.routes.sign_on_pages import HEADERS, code_page, confirm_page, error_page
 from danlu.errors import DanluError, Invalid, Refused
@@ -33,13 +34,13 @@ class SignonStart(Answer):
 
 class FinishIn(BaseModel):
     model_config = ConfigDict(extra="forbid")
-    code: str
-    verifier: str
+    code: Text
+    verifier: Text
 
 
 class LinkIn(BaseModel):
     model_config = ConfigDict(extra="forbid")
-    subject: str
+    subject: Text
 
 
 class Linked(Answer):
@@ -125,7 +126,7 @@ async def return_from_provider(desk: TheDesk, request: Request) -> Response:
 
 @router.post("/signon/finish", status_code=201, response_model=NewToken, openapi_extra=schema_of(FinishIn))
 async def finish_signon(desk: TheDesk, request: Request) -> Response:
-    given = await read_body(FinishIn, request, most=SMALL)
+    given = await read_body(FinishIn, request)
     token, secret = await _signon(desk).finish(
         given.code, given.verifier, origin=origin_of(request), now=datetime.now(UTC)
     )

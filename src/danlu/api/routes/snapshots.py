@@ -9,7 +9,7 @@ from starlette.responses import Response
 from danlu.actions.jobs import submit as submit_actions
 from danlu.api.answers import Announced
 from danlu.api.auth import TheActor, TheDesk
-from danlu.api.bodies import MOST_LISTED, Json, SnapshotIn, read_body
+from danlu.api.bodies import MOST_LISTED, Json, SnapshotIn, read_body, schema_of
 from danlu.errors import Invalid
 from danlu.provision.snapshots import SnapshotFile, check_manifest
 
@@ -18,13 +18,18 @@ router = APIRouter(default_response_class=Json)
 IN_MEMORY = 1024 * 1024
 
 
-@router.post("/snapshots", response_model=Announced)
+@router.post("/snapshots", response_model=Announced, openapi_extra=schema_of(SnapshotIn))
 async def announce(desk: TheDesk, actor: TheActor, request: Request) -> Response:
     shelf = submit_actions.shelf_for(desk.files_dir, actor)
     entries = (await read_body(SnapshotIn, request, most=MOST_LISTED)).files
-    files = [_file(entry) for entry in entries]
-    check_manifest(files, limit_bytes=desk.snapshot_limit_bytes)
-    snapshot_id, missing = await asyncio.to_thread(shelf.add, files)
+
+    def add() -> tuple[str, list[str]]:
+        files = [_file(entry) for entry in entries]
+        check_manifest(files, limit_bytes=desk.snapshot_limit_bytes)
+        return shelf.add(files)
+
+    # Others are answered while a long list is read.
+    snapshot_id, missing = await asyncio.to_thread(add)
     return Json({"id": snapshot_id, "missing": missing})
 
 

@@ -21,14 +21,18 @@ _LISTS = names_of(LIST)
 _NAMES = ("command", *NAMES, "snapshot", "no-inherit-env")
 
 
+# Bytes of a file, and characters that it stands for: more than any system passes to a program.
+MOST_FILE = 4 << 20
+
+
 def read_job_file(path: str) -> tuple[list[str] | None, dict[str, Any]]:
     """The command and the options that a file asks for. `-` is standard input."""
     try:
         if path == "-":
-            text = sys.stdin.buffer.read()
+            text = sys.stdin.buffer.read(MOST_FILE + 1)
         else:
             with open(path, "rb") as file:
-                text = file.read()
+                text = file.read(MOST_FILE + 1)
     except OSError as error:
         hint = "a command goes after `--`: `danlu submit -- python train.py`"
         raise Invalid(f"cannot read the job file `{path}`: {error.strerror}", hint) from None
@@ -36,10 +40,14 @@ def read_job_file(path: str) -> tuple[list[str] | None, dict[str, Any]]:
 
 
 def parse_job(text: bytes, path: str) -> tuple[list[str] | None, dict[str, Any]]:
+    if len(text) > MOST_FILE:
+        raise Invalid(f"`{path}` has more than {MOST_FILE:,} bytes", "put long lists into a file that the job reads")
     try:
         # Every value stays as it is written: YAML would read `1:30:00` as a number of seconds.
-        found = _plain(yaml.compose(text, Loader=yaml.BaseLoader), path)
-    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
+        found = _Reader(path).plain(yaml.compose(text, Loader=yaml.BaseLoader))
+    except RecursionError:
+        raise Invalid(f"`{path}` is nested too deeply", "a job file has lines of `name: value`") from None
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise Invalid(
             f"`{path}` is not YAML: {' '.join(str(error).split())}", "a job file has lines of `name: value`"
         ) from None
@@ -65,6 +73,7 @@ def _checked(path: str, name: str, value: Any) -> Any:
     if name in _PAIRS:
         return _pairs(path, name, value)
     if name not in _NAMES:
+        name = name[:60]
         close = difflib.get_close_matches(name, _NAMES, 1, 0.5)
         hint = f"did you mean `{close[0]}`?" if close else "names: " + ", ".join(sorted(_NAMES))
         raise Invalid(f"`{path}` has an unknown name `{name}`", hint)
@@ -72,11 +81,11 @@ def _checked(path: str, name: str, value: Any) -> Any:
         raise Invalid(f"`{path}`: `{name}` takes one value", f"for example `{name}: 2`")
     if name in _COUNTS:
         if not (value.isascii() and value.isdigit() and len(value) < 10):
-            raise Invalid(f"`{path}`: `{name}` takes a whole number of 0 or more, not `{value}`")
+            raise Invalid(f"`{path}`: `{name}` takes a whole number of 0 or more, not `{value[:60]}`")
         return int(value)
     if name in _SWITCHES:
         if value.lower() not in ("true", "false", "yes", "no"):
-            raise Invalid(f"`{path}`: `{name}` takes true or false, not `{value}`")
+            raise Invalid(f"`{path}`: `{name}` takes true or false, not `{value[:60]}`")
         return value.lower() in ("true", "yes")
     return value
 
@@ -99,16 +108,30 @@ def _pairs(path: str, name: str, value: Any) -> dict[str, str]:
     raise Invalid(f"`{path}`: `{name}` takes `NAME: VALUE` lines or a list of NAME=VALUE")
 
 
-def _plain(node: yaml.Node | None, path: str) -> Any:
+class _Reader:
     """Lists, mappings and texts; a name that is given twice is refused, where YAML would drop one."""
-    if isinstance(node, yaml.SequenceNode):
-        return [_plain(item, path) for item in node.value]
-    if isinstance(node, yaml.MappingNode):
-        found: dict[str, Any] = {}
-        for key, value in node.value:
-            name = str(key.value)
-            if name in found:
-                raise Invalid(f"`{path}` has `{name}` twice (line {key.start_mark.line + 1})", "keep one of them")
-            found[name] = _plain(value, path)
-        return found
-    return node.value if isinstance(node, yaml.ScalarNode) else None
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._left = MOST_FILE
+
+    def plain(self, node: yaml.Node | None) -> Any:
+        # What aliases (`*name`) stand for is counted each time: a few lines of them can stand for more than any memory.
+        self._left -= 1 + (len(node.value) if isinstance(node, yaml.ScalarNode) else 0)
+        if self._left < 0:
+            text = f"`{self._path}` stands for more than {MOST_FILE:,} characters"
+            raise Invalid(text, "write values out, and not as aliases (`*name`) of each other")
+        if isinstance(node, yaml.SequenceNode):
+            return [self.plain(item) for item in node.value]
+        if isinstance(node, yaml.MappingNode):
+            found: dict[str, Any] = {}
+            for key, value in node.value:
+                name, line = key.value, key.start_mark.line + 1
+                if not isinstance(name, str):
+                    raise Invalid(f"`{self._path}` has a name that is no text (line {line})")
+                self._left -= len(name)
+                if name in found:
+                    raise Invalid(f"`{self._path}` has `{name[:60]}` twice (line {line})", "keep one of them")
+                found[name] = self.plain(value)
+            return found
+        return node.value if isinstance(node, yaml.ScalarNode) else None

@@ -21,7 +21,7 @@ from danlu.engines.slurm.runs import Runs
 from danlu.engines.slurm.text.messages import explain_full, explain_refusal, last_words
 from danlu.engines.slurm.text.options import nice_of, render_comment, render_options
 from danlu.engines.slurm.text.render import render_script
-from danlu.errors import EngineDown
+from danlu.errors import DanluError, EngineDown
 
 log = logging.getLogger(__name__)
 
@@ -65,6 +65,7 @@ class Starts:
         self._order = order
         self._on_done = on_done
         self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._asked: set[str] = set()  # for which `sbatch` was called, in this try
         self._slots = asyncio.Semaphore(SUBMITS_AT_ONCE)
         self._turns: defaultdict[str, asyncio.Semaphore] = defaultdict(lambda: asyncio.Semaphore(OF_ONE_PERSON))
         self._full: dict[tuple[str, str, str], Full] = {}  # by user, team, queue
@@ -114,9 +115,17 @@ class Starts:
     async def _submit_or_refuse(self, launch: Launch) -> Reason | None:
         try:
             return await self._submit(launch)
-        except UnicodeError as error:  # half a letter in a name or a variable: trying again does not help
+        except (DanluError, OSError):
+            raise
+        except Exception as error:
+            # Half a character, or a fault of ours that only this run meets: trying again does not help.
+            if launch.run_id in self._asked and not isinstance(error, ValueError):
+                raise  # Slurm may have taken it
+            log.exception("%s cannot be submitted", launch.run_id)
             await self._refused(launch, Reason("not_started", f"it cannot be passed to the system: {error}"))
             return None
+        finally:
+            self._asked.discard(launch.run_id)
 
     async def _submit(self, launch: Launch) -> Reason | None:
         """Why it is to be tried again later, if it is."""
@@ -224,6 +233,7 @@ class Starts:
         habits = self._look.habits()
         options = render_options(replace(launch, team=account.name), comment, f"{folder}/log", habits)
         script = render_script(launch, folder, token, reaches_all=habits.reaches_all)
+        self._asked.add(launch.run_id)
         answer = await self._commands.run(("sbatch", *options), person=person, stdin=script)
         if answer.code < 0:
             raise EngineDown(f"sbatch was killed by signal {-answer.code} before it had an answer")

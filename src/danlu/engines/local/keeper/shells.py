@@ -28,7 +28,7 @@ def open_shell(supervisor: Supervisor, run: Run, asked: dict[str, Any]) -> tuple
     except OSError as error:
         close_all(ours)
         raise CannotStart(f"no terminal or pipe could be made ({error.strerror})", 126) from None
-    except CannotStart:
+    except BaseException:
         close_all(ours)
         raise
     finally:

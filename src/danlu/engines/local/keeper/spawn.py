@@ -5,6 +5,7 @@ import os
 import signal
 from typing import Any
 
+LONGEST_SHOWN = 256  # characters of what was asked for, in a sentence
 USUAL_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 # Joins a group before the command begins; the shell is replaced by the command.
 _JOIN = 'echo $$ > "$1" || exit 125; shift; exec "$@"'
@@ -68,16 +69,17 @@ def open_log(path: str) -> int:
 
 def spawn(command: list[str], env: dict[str, str], file_actions: list[Any], *, join: str = "") -> int:
     """Start `command` in the current folder and a session of its own. Its pid."""
-    path, words = find_command(command[0], env), command
-    if join:
-        path, words = "/bin/sh", ["sh", "-c", _JOIN, "sh", join, path, *command[1:]]
+    path, words = command[0], command
     try:
+        path = find_command(command[0], env)
+        if join:
+            path, words = "/bin/sh", ["sh", "-c", _JOIN, "sh", join, path, *command[1:]]
         return _spawn(path, words, env, file_actions)
     except OSError as error:
         if error.errno == errno.ENOEXEC:  # a script without #!, as shells run it
             return _try_spawn("/bin/sh", ["sh", path, *words[1:]], env, file_actions)
         raise CannotStart(*why_not(error, path)) from None
-    except ValueError as error:
+    except (ValueError, TypeError) as error:
         raise CannotStart(f"the command cannot be passed to the system: {error}") from None
 
 
@@ -109,5 +111,6 @@ def describe(error: OSError | ValueError) -> str:
 
 
 def shown(text: str) -> str:
-    """As a person may read it: bytes that are no text become `?`."""
-    return text.encode("utf-8", "replace").decode("utf-8")
+    """As a person may read it: bytes that are no text become `?`, and a long text ends early."""
+    written = text.encode("utf-8", "replace").decode("utf-8")
+    return written if len(written) <= LONGEST_SHOWN else f"{written[:LONGEST_SHOWN]}…"

@@ -112,7 +112,7 @@ def _become(
         cannot = error
     except OSError as error:
         cannot = CannotStart(*why_not(error, path))
-    except ValueError as error:
+    except (ValueError, TypeError) as error:
         cannot = CannotStart(f"the command cannot be passed to the system: {error}")
     finally:
         if cannot:

@@ -5,7 +5,7 @@ import heapq
 import os
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from danlu.engines.local.keeper import log_limit, process_tree
@@ -43,16 +43,29 @@ class Supervisor:
             if asked["handle"] not in self.runs:
                 run = Run(asked)
                 run.started_at, run.started_mono = time.time(), time.monotonic()
-                self._seat(run)
                 self.runs[run.handle] = self.alive[run.handle] = self.changed[run.handle] = run
-                self.journal.append(run.start_record())
-                fresh.append((run, asked["command"]))
+                with self._apart(run):
+                    self._seat(run)
+                    self.journal.append(run.start_record())
+                    fresh.append((run, asked["command"]))
         self.journal.write()  # the intent is known before anything begins
         for run, command in fresh:
-            try:
+            with self._apart(run):
                 self._begin(run, command)
-            except CannotStart as cannot:
-                self._finish(run, _not_started(cannot))
+
+    @contextlib.contextmanager
+    def _apart(self, run: Run) -> Iterator[None]:
+        """Whatever goes wrong with a run is the end of this run. The other runs of its message start."""
+        try:
+            yield
+        except CannotStart as cannot:
+            self._finish(run, _not_started(cannot))
+        except Exception as error:  # noqa: BLE001 - no run waits for a fault that only another one meets
+            import traceback
+
+            traceback.print_exc()
+            if not run.pid:
+                self._finish(run, _not_started(CannotStart(f"its keeper cannot start it: {error}")))
 
     def _seat(self, run: Run) -> None:
         if run.memory_mib:
