@@ -20,6 +20,7 @@ class AskOut(Answer):
     shards: int
     cpus: int
     memory_mib: int
+    shm_mib: int
     nodes: int
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Annotated, Any, TypeVar
 
-from pydantic import BaseModel, ConfigDict, ValidationError, WithJsonSchema
+from pydantic import BaseModel, ConfigDict, ValidationError, WithJsonSchema, create_model
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -15,6 +15,7 @@ from danlu.actions.jobs.views import Holder, NodeView, reason_for, sees_command
 from danlu.actions.jobs.why import DryRun, Why
 from danlu.api.fields import Flag, Folder, Pairs, Text, Texts, Words, Written, string
 from danlu.domain.job import Job, JobSpec, Reason
+from danlu.domain.options import AMOUNT, COUNT, LIST, OPTIONS, PAIRS, SWITCH, TEXT
 from danlu.domain.people import Actor
 from danlu.domain.request import WISH_NAMES, Wish
 from danlu.domain.resources import Ask, Seat
@@ -33,33 +34,13 @@ SMALL = 64 * 2**10  # all other requests
 MOST_SHOWN = 1_000  # characters of a command and its variables in a list of jobs
 
 
-class ChangesIn(BaseModel):
-    """Options of a submit; each may be left out."""
-
-    model_config = ConfigDict(extra="forbid")
-    command: Words | None = None
-    workdir: Folder | None = None
-    name: Text | None = None
-    gpus: Written | None = None
-    shards: Written | None = None
-    cpus: Written | None = None
-    mem: Written | None = None
-    nodes: Written | None = None
-    time: Written | None = None
-    priority: Written | None = None
-    env: Pairs | None = None
-    label: Pairs | None = None
-    array: Written | None = None
-    after: Texts | None = None
-    retries: Written | None = None
-    signal: Text | None = None
-    snapshot: Text | None = None
-    umask: Text | None = None
-    queue: Text | None = None
-    team: Text | None = None
-    preemptible: Flag | None = None
-    interactive: Flag | None = None
-    environ: Pairs | None = None
+_KINDS: dict[str, Any] = {COUNT: Written, AMOUNT: Written, TEXT: Text, SWITCH: Flag, PAIRS: Pairs, LIST: Texts}
+# What a client sends besides the options that people write.
+_BESIDES: dict[str, Any] = {"command": Words, "workdir": Folder, "snapshot": Text, "umask": Text, "environ": Pairs}
+_FIELDS: dict[str, Any] = {one.name: _KINDS[one.kind] for one in OPTIONS} | _BESIDES
+_OPTIONAL: Any = {name: (kind | None, None) for name, kind in _FIELDS.items()}
+# Options of a submit; each may be left out.
+ChangesIn: type[BaseModel] = create_model("ChangesIn", __config__=ConfigDict(extra="forbid"), **_OPTIONAL)
 
 
 class StopIn(BaseModel):
@@ -130,14 +111,14 @@ def _unknown_option(name: str, model: type[BaseModel]) -> Invalid:
     return Invalid(f"unknown option `{name}`", hint, code="unknown_option")
 
 
-def wish_in(changes: ChangesIn) -> Wish:
+def wish_in(changes: BaseModel) -> Wish:
     given = changes_in(changes)
     if "command" not in given:
         raise Invalid("a job needs a command", "for example `danlu run -- python train.py`")
     return Wish(**given)
 
 
-def changes_in(changes: ChangesIn) -> dict[str, Any]:
+def changes_in(changes: BaseModel) -> dict[str, Any]:
     given = {name: value for name in WISH_NAMES if (value := getattr(changes, name)) is not None}
     if "array" in given:
         given["array"] = str(given["array"])
@@ -249,6 +230,7 @@ def ask_out(ask: Ask) -> dict[str, Any]:
         "shards": ask.shards,
         "cpus": ask.cpus,
         "memory_mib": ask.memory_mib,
+        "shm_mib": ask.shm_mib,
         "nodes": ask.nodes,
     }
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
         shards: int
         cpus: int
         mem: int | str  # MiB, or "16G"
+        shm: int | str  # shared memory: MiB, or "8G"
         nodes: int  # so many at once, each with all of the above
         time: int | str | timedelta  # minutes, or "2h30m"
         name: str

@@ -35,6 +35,9 @@ OPTIONS = (
     JobOption("shards", COUNT, "N", "parts of one card, which others may share"),
     JobOption("cpus", COUNT, "N", "processor cores"),
     JobOption("mem", AMOUNT, "SIZE", "memory: 16G, 512M; a plain number is MiB"),
+    JobOption(
+        "shm", AMOUNT, "SIZE", "shared memory (/dev/shm) that it needs: 8G; `danlu show` tells if it is not enforced"
+    ),
     JobOption("nodes", COUNT, "N", "this many nodes at once, each with all of the above; the command starts on each"),
     JobOption("time", AMOUNT, "DURATION", "end it after this long: 90m, 2h30m, 1-12:00:00; a plain number is minutes"),
     JobOption("name", TEXT, "NAME", "a name to find it by"),

@@ -61,11 +61,11 @@ def parse_gpus(text: str | int) -> tuple[str | None, int]:
     return model, int(count)
 
 
-def parse_memory_mib(text: str | int) -> int:
+def parse_memory_mib(text: str | int, what: str = "--mem") -> int:
     """`512` -> 512 (MiB); `16G` -> 16384; `1.5G` -> 1536."""
-    match = re.fullmatch(r"(\d{1,9}(?:\.\d{1,6})?)\s*([kmgt]?)(?:i?b)?", _read(text, "--mem").casefold())
+    match = re.fullmatch(r"(\d{1,9}(?:\.\d{1,6})?)\s*([kmgt]?)(?:i?b)?", _read(text, what).casefold())
     if not match:
-        raise Invalid(f"--mem takes a size such as 16G or 512M, not `{text}`", "a plain number is MiB")
+        raise Invalid(f"{what} takes a size such as 16G or 512M, not `{text}`", "a plain number is MiB")
     # Rounded up: a job must not be stopped for using what it asked for.
     return math.ceil(float(match[1]) * _UNITS_MIB[match[2]])
 

@@ -43,6 +43,7 @@ class Wish:
     shards: str | int = 0
     cpus: str | int = 1
     mem: str | int = 0
+    shm: str | int = 0
     nodes: str | int = 1
     time: str | int = ""
     priority: str | int = ""  # the queue's, or DEFAULT_PRIORITY
@@ -86,6 +87,7 @@ def spec_of(
             shards=parse_count(wish.shards, "--shards"),
             cpus=parse_count(wish.cpus, "--cpus"),
             memory_mib=parse_memory_mib(wish.mem),
+            shm_mib=parse_memory_mib(wish.shm, "--shm"),
             nodes=parse_count(wish.nodes, "--nodes"),
         ),
         priority=(default_priority or DEFAULT_PRIORITY)
@@ -140,6 +142,7 @@ def wish_of(spec: JobSpec) -> Wish:
         shards=ask.shards,
         cpus=ask.cpus,
         mem=ask.memory_mib,
+        shm=ask.shm_mib,
         nodes=ask.nodes,
         time=f"{spec.time_limit.total_seconds():.3f}s" if spec.time_limit else "",
         priority=spec.priority,

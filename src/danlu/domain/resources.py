@@ -23,9 +23,10 @@ class Ask:
     cpus: int = 1
     memory_mib: int = 0  # 0: none reserved, none enforced
     nodes: int = 1  # so many machines at once, each with all of the above
+    shm_mib: int = 0  # shared memory; 0: no wish
 
     def __post_init__(self) -> None:
-        if self.gpus < 0 or self.shards < 0 or self.memory_mib < 0:
+        if min(self.gpus, self.shards, self.memory_mib, self.shm_mib) < 0:
             raise Invalid("a job cannot ask for less than nothing", "use numbers of 0 or more")
         if self.cpus < 1:
             raise Invalid(f"a job needs at least one CPU, not {self.cpus}", "use `--cpus 1` or more")

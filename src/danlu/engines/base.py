@@ -40,6 +40,11 @@ class Launch:
     is_boosted: bool = False  # before all others of its priority
 
 
+def shm_notes(shm_mib: int, where: str) -> list[str]:
+    """What a run is told that asks for shared memory, on an engine that cannot divide it."""
+    return [f"shared memory not enforced: all jobs of {where} share /dev/shm"] if shm_mib else []
+
+
 class RunState(StrEnum):
     PENDING = "PENDING"  # accepted, and waits in the engine's own queue
     RUNNING = "RUNNING"

@@ -8,7 +8,7 @@ from typing import Any
 from danlu.domain.job import Reason, RunId
 from danlu.domain.parsing import Notice
 from danlu.domain.resources import Node
-from danlu.engines.base import Ending, Handle, Launch, Observation, RunState, Stream
+from danlu.engines.base import Ending, Handle, Launch, Observation, RunState, Stream, shm_notes
 from danlu.engines.local.link import KeeperLink
 from danlu.engines.local.protocol import boot_id, parse_handle, render_handle
 from danlu.engines.local.streams import open_stream
@@ -134,6 +134,7 @@ def _asked(launch: Launch) -> dict[str, Any]:
         "umask": launch.umask,
         "user": launch.user,
         "memory_mib": launch.seat.memory_mib if launch.seat else 0,
+        "notes": shm_notes(launch.ask.shm_mib, "this machine"),
         "limit": launch.time_limit.total_seconds() if launch.time_limit else None,
         "notice": _notice(launch.notice),
         "grace": launch.grace.total_seconds(),
