@@ -38,10 +38,9 @@ CHECKS: Any = [
     response_schema_conformance,
 ]
 NOW = datetime.now(UTC)
-DOCUMENT = schemathesis.openapi.from_dict(make_app(cast(Desk, None)).openapi())
-OPERATIONS = {
-    f"{one.method.upper()} {one.path}": one for one in (found.ok() for found in DOCUMENT.get_all_operations())
-}
+DOCUMENT: Any = schemathesis.openapi.from_dict(make_app(cast(Desk, None)).openapi())
+FOUND = [found.ok() for found in DOCUMENT.get_all_operations()]
+OPERATIONS = {f"{one.method.upper()} {one.path}": one for one in FOUND}
 # Answers that go on for as long as a job does.
 ENDLESS = {"follow", "timeout"}
 
