@@ -246,7 +246,7 @@ def test_only_the_owner_may_read_it(tmp_path: Path) -> None:
     path.touch(mode=0o666)
     with opened(f"sqlite:///{path}"):
         modes = {file.name: stat.S_IMODE(file.stat().st_mode) for file in tmp_path.glob("danlu.db*")}
-    assert modes == dict.fromkeys(["danlu.db", "danlu.db-wal", "danlu.db-shm", "danlu.db.lock"], 0o600)
+    assert modes == dict.fromkeys(["danlu.db", "danlu.db-wal", "danlu.db-shm", "danlu.db.lock", "danlu.db.mark"], 0o600)
 
 
 def test_writes_are_durable_by_settings(tmp_path: Path) -> None:
