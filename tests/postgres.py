@@ -64,6 +64,8 @@ class PostgresServer:
             [self._binaries / program, *arguments],
             user=self._run_as,
             cwd=self._folder,
+            # It outlives the test that needs it first: nothing of that test's installation may be seen on it.
+            env={name: value for name, value in os.environ.items() if not name.startswith("DANLU_")},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE if program != "pg_ctl" else subprocess.DEVNULL,
             # A server that stays holds its end of a pipe open, and reading it would never end.

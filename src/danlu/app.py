@@ -255,7 +255,8 @@ async def _signon(settings: Settings, office: Office, stack: contextlib.AsyncExi
         raise Refused(f"sign-on needs {error.name}, which is not installed", "pip install 'danlu[oidc]'") from error
     secret = process.read_secret("oidc.client_secret_file", oidc.client_secret_file)
     provider = await stack.enter_async_context(Provider(Registration(oidc.issuer, oidc.client_id, secret, oidc.scopes)))
-    rules = SignonRules(oidc.issuer, oidc.name_claim, oidc.groups_claim, oidc.opens_accounts, oidc.teams)
+    domains = tuple(one.lower() for one in oidc.domains)
+    rules = SignonRules(oidc.issuer, oidc.name_claim, oidc.groups_claim, oidc.opens_accounts, oidc.teams, domains)
     return Signon(office, provider, rules, redirect_url=oidc.redirect_url)
 
 

@@ -24,7 +24,8 @@ def bodies(document: Mapping[str, Any]) -> Iterator[tuple[str, str, dict[str, An
     """Each route that takes a body, with the shape of it."""
     for path, methods in document["paths"].items():
         for method, route in methods.items():
-            for content in route.get("requestBody", {}).get("content", {}).values():
+            # Other bodies are streams of bytes: uploads, whose sizes are limited elsewhere.
+            if content := route.get("requestBody", {}).get("content", {}).get("application/json"):
                 yield method.upper(), path.removeprefix(BASE), content["schema"]
 
 

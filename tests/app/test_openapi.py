@@ -16,10 +16,13 @@ from tests.builders import NOW
 BODY = {"command": ["true"], "workdir": "/"}
 
 
-def shape_of(method: str, path: str) -> Any:
+def shape_of(method: str, path: str, status: int = 0) -> Any:
     for route in (route for router in ROUTERS for route in router.routes):
         if isinstance(route, APIRoute) and route.path == path and method in (route.methods or ()):
-            return route.response_model
+            # With `dry_run`, the answer is another.
+            return (
+                route.response_model if status == route.status_code or not status else route.responses[status]["model"]
+            )
     raise LookupError(path)
 
 
@@ -30,7 +33,42 @@ def test_the_document_names_every_route_and_the_shape_of_errors(tmp_path: Path) 
         assert set(document["paths"]) == {f"{BASE}{route.path}" for route in routes} | {"/healthz"}
         submit = document["paths"][f"{BASE}/jobs"]["post"]
         assert "gpus" in submit["requestBody"]["content"]["application/json"]["schema"]["properties"]
-        assert submit["responses"]["default"]["content"]["application/json"]["schema"]["$ref"].endswith("ProblemOut")
+        assert "ProblemOut" in document["components"]["schemas"]
+
+    on_rig(scenario, tmp_path)
+
+
+def test_the_document_has_a_shape_for_each_answer_and_problem(tmp_path: Path) -> None:
+    async def scenario(rig: Rig) -> None:
+        document = (await rig.client(0).get("/openapi.json")).json()
+        for path, operations in document["paths"].items():
+            for method, operation in operations.items():
+                for status, response in operation["responses"].items():
+                    content = response.get("content", {})
+                    where = f"{method} {path} {status}"
+                    if status == "default":
+                        assert set(content) - {"text/html"} == {"application/problem+json"}, where
+                    if "application/json" in content:
+                        found = content["application/json"]["schema"]
+                        assert "$ref" in found or "anyOf" in found, where
+
+    on_rig(scenario, tmp_path)
+
+
+def test_a_wrong_method_learns_the_right_ones(tmp_path: Path) -> None:
+    async def scenario(rig: Rig) -> None:
+        client = rig.client(0)
+        for path, allowed in (
+            ("/jobs/x", "DELETE, GET"),
+            ("/jobs", "GET, POST"),
+            ("/teams/a/members/b", "DELETE, PUT"),
+            ("/openapi.json", "GET"),
+            ("http://danlu/healthz", "GET"),
+        ):
+            answer = await client.patch(path)
+            assert (answer.status_code, answer.headers.get("allow")) == (405, allowed), path
+            assert answer.headers["content-type"] == "application/problem+json"
+            assert (answer.json()["code"], allowed in answer.json()["hint"]) == ("no_method", True)
 
     on_rig(scenario, tmp_path)
 
@@ -83,7 +121,7 @@ def test_answers_have_the_documented_shape(tmp_path: Path) -> None:
         async def checked(method: str, route: str, ref: str = "", query: str = "", **call: Any) -> Any:
             answer = await client.request(method, route.format(ref=ref, token_id=ref) + query, **call)
             assert answer.is_success, answer.text
-            TypeAdapter(shape_of(method, route)).validate_python(answer.json())
+            TypeAdapter(shape_of(method, route, 200 if "dry_run" in query else 0)).validate_python(answer.json())
             return answer.json()
 
         options = {"gpus": 1, "retries": 1, "time": "1h", "signal": "USR1@9", "label": {"a": "b"}}

@@ -1,5 +1,6 @@
 """Sign-on through the REST door, in one process: the steps, what may go wrong in them, and who comes out of it."""
 
+import pwd
 import re
 import secrets
 from collections.abc import Awaitable, Callable, Iterator
@@ -14,7 +15,7 @@ import pytest
 
 from danlu.actions.people import sign_on_tickets, tokens
 from danlu.actions.people.context import PeopleRules
-from danlu.actions.people.requests import open_account, refuse
+from danlu.actions.people.requests import approve, open_account, refuse
 from danlu.actions.people.sign_on import SignonRules
 from danlu.actions.people.sign_on_flow import FREE_TRIES, Signon, check_redirect
 from danlu.actions.people.sign_on_tickets import CODE_FOR, TICKET_FOR, Codes, Tickets, challenge_of
@@ -29,6 +30,7 @@ from tests.app.rig import Rig, on_rig
 NOW = datetime.now(UTC)
 CHIEF = Actor("chief", Role.ADMIN)
 TEAMS = {"/lab/nlp": "nlp", "/lab/vision": "vision"}
+A_UNIX_USER = next(one.pw_name for one in pwd.getpwall() if one.pw_uid >= 1000 and one.pw_name.isalpha())
 
 
 @pytest.fixture
@@ -138,7 +140,92 @@ def test_a_new_person_gets_an_account_and_a_token(tmp_path: Path, fake: FakeProv
         assert again["user"] == "li"
         assert [what for _, what, _ in await audit_of(rig)].count("user.create") == 1
 
+    with_signon(scenario, tmp_path, fake, domains=("lab.example",))
+
+
+@pytest.mark.parametrize("opens_accounts", [True, False])
+@pytest.mark.parametrize(
+    "name", ["dave@evil.example", "dave@lab.example@evil.example", "dave@", "dave@LAB.example.evil"]
+)
+def test_a_name_of_another_domain_is_nobody_here(
+    tmp_path: Path, fake: FakeProvider, name: str, opens_accounts: bool
+) -> None:
+    async def scenario(rig: Rig) -> None:
+        fake.person["preferred_username"] = name
+        problem = await SignOn(rig).outcome()
+        assert (problem["status"], "is not known here" in problem["detail"]) == (409, True), problem
+        assert "oidc.domains" in problem["hint"]
+        assert not rig.desk.roster.persons
+        assert not rig.desk.roster.requests
+
+    with_signon(scenario, tmp_path, fake, domains=("lab.example",), opens_accounts=opens_accounts)
+
+
+def test_without_a_list_of_domains_no_domain_is_dropped(tmp_path: Path, fake: FakeProvider) -> None:
+    async def scenario(rig: Rig) -> None:
+        fake.person["preferred_username"] = "dave@evil.example"
+        problem = await SignOn(rig).outcome()
+        assert (problem["status"], "known domains: none" in problem["hint"]) == (409, True), problem
+        assert not rig.desk.roster.persons
+
     with_signon(scenario, tmp_path, fake)
+
+
+def test_the_same_name_in_two_domains_is_two_people(tmp_path: Path, fake: FakeProvider) -> None:
+    async def scenario(rig: Rig) -> None:
+        fake.person = {"sub": "42", "preferred_username": "li@lab.example"}
+        assert (await SignOn(rig).outcome())["user"] == "li"
+        fake.person = {"sub": "43", "preferred_username": "li@guests.lab.example"}
+        assert "there is an account `li` already" in (await SignOn(rig).outcome())["detail"]
+
+    with_signon(scenario, tmp_path, fake, domains=("lab.example", "guests.lab.example"))
+
+
+def test_who_was_linked_before_there_were_domains_comes_in(tmp_path: Path, fake: FakeProvider) -> None:
+    async def scenario(rig: Rig) -> None:
+        await rig.desk.roster.record([Person("dave", NOW, subject=f"{fake.issuer}|42")])
+        for name in ("dave@evil.example", "李雷", None):
+            fake.person["preferred_username"] = name
+            assert (await SignOn(rig).outcome())["user"] == "dave"
+
+    with_signon(scenario, tmp_path, fake)
+
+
+@pytest.mark.parametrize("verified", [None, False, "false", True])
+def test_an_e_mail_address_is_a_name_only_if_verified(tmp_path: Path, fake: FakeProvider, verified: Any) -> None:
+    async def scenario(rig: Rig) -> None:
+        fake.person = {"sub": "42", "email": "li@lab.example", "email_verified": verified}
+        outcome = await SignOn(rig).outcome()
+        if verified is True:
+            assert outcome["user"] == "li"
+        else:
+            assert "no verified `email`" in outcome["detail"]
+            assert not rig.desk.roster.persons
+
+    with_signon(scenario, tmp_path, fake, domains=("lab.example",), name_claim="email")
+
+
+def test_a_unix_users_name_waits_for_an_administrator(tmp_path: Path, fake: FakeProvider) -> None:
+    """Whoever the provider calls so would be that Unix user here, and jobs may run as one."""
+
+    async def scenario(rig: Rig) -> None:
+        rig.desk.office.rules = PeopleRules(leaders_open=True)
+        await rig.desk.roster.record([Team("nlp", NOW)])
+        fake.person = {"sub": "42", "preferred_username": f"{A_UNIX_USER}@lab.example", "groups": ["/lab/nlp"]}
+        for _ in range(2):
+            problem = await SignOn(rig).outcome()
+            assert (problem["status"], "waits for approval" in problem["detail"]) == (409, True), problem
+            assert "an administrator decides" in problem["hint"]
+        assert not rig.desk.roster.persons
+        (request,) = rig.desk.roster.requests.values()
+        assert request.why == f"signed on as {fake.issuer}|42, there called {A_UNIX_USER}@lab.example"
+        leader = Actor("wang", teams=(Membership("nlp", is_leader=True),))
+        assert (await approve(rig.desk.office, leader, request.id, now=NOW)).request.state is RequestState.APPROVED
+        assert "waits for approval" in (await SignOn(rig).outcome())["detail"]
+        await open_account(rig.desk.office, CHIEF, request.id, now=NOW)
+        assert (await SignOn(rig).outcome())["user"] == A_UNIX_USER
+
+    with_signon(scenario, tmp_path, fake, domains=("lab.example",))
 
 
 def test_teams_follow_the_groups_and_nothing_else(tmp_path: Path, fake: FakeProvider) -> None:

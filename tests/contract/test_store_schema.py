@@ -1,5 +1,6 @@
 """Migrations make exactly the tables that the code believes in, and strange databases are refused."""
 
+import hashlib
 import os
 import sqlite3
 import stat
@@ -73,6 +74,50 @@ def test_the_newest_migration_is_the_one_the_code_expects() -> None:
     config = Config()
     config.set_main_option("script_location", str(Path(danlu.store.migrations.__file__).parent))
     assert ScriptDirectory.from_config(config).get_current_head() == tables.SCHEMA
+
+
+# Landed migrations. An edited one makes other tables under the same number, and existing databases never learn of it:
+# write a new migration, and append its hash here.
+LANDED = {
+    "0001_first.py": "ccf29172ab7f2f7eadb350f420ec8f5c2c61448010f7ff6a27b66c36e1a9a0d8",
+    "0002_people.py": "340be73d8421df25c2dc1bcee3b1575de8c629943fcdca7ecdf691eba3d3aa89",
+    "0003_requeued.py": "7020f43679a09258b38bef1866919e7feab4d599dcaf3bd024a2d2821b532bd8",
+    "0004_audit_indexes.py": "80975d8be5d94bd88f3eaa8aa9ff0be0b3f34cc95f4d00f94201f3e3e166774f",
+    "0005_invitations.py": "7f21f1102c4d3f4c44d1a71371cb6bd27c930165e403efc4945f0efb7b6ad2ba",
+}
+
+
+def test_landed_migrations_are_not_edited() -> None:
+    folder = Path(danlu.store.migrations.__file__).parent / "versions"
+    found = {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in folder.glob("0*.py")}
+    assert found == LANDED, "a landed migration was edited, or a new one is not in the list"
+
+
+@pytest.mark.parametrize(
+    ("sql", "missing"),
+    [
+        ("ALTER TABLE jobs DROP COLUMN requeued", "the column `requeued` of the table `jobs`"),
+        ("DROP TABLE boosts", "the table `boosts`"),
+    ],
+)
+def test_other_tables_under_the_same_number_are_refused_by_name(url: str, sql: str, missing: str) -> None:
+    with opened(url):
+        pass
+    change(url, sql)
+    error = refusal(url)
+    assert isinstance(error, Refused)
+    assert error.text == f"the database says that it has schema {tables.SCHEMA}, but {missing} is missing"
+    assert "put back a copy" in error.hint
+
+
+def test_tables_that_are_not_those_of_their_number_are_not_upgraded(url: str) -> None:
+    make_0001(url)
+    change(url, "ALTER TABLE jobs ADD COLUMN requeued BIGINT")
+    error = refusal(url)
+    assert isinstance(error, Refused)
+    assert f"says that it has schema 0001, and cannot be brought to {tables.SCHEMA}" in error.text
+    assert "requeued" in error.text
+    assert "start the version of Danlu that made it" in error.hint
 
 
 def make_0001(url: str) -> None:
@@ -201,7 +246,7 @@ def test_only_the_owner_may_read_it(tmp_path: Path) -> None:
     path.touch(mode=0o666)
     with opened(f"sqlite:///{path}"):
         modes = {file.name: stat.S_IMODE(file.stat().st_mode) for file in tmp_path.glob("danlu.db*")}
-    assert modes == dict.fromkeys(["danlu.db", "danlu.db-wal", "danlu.db-shm", "danlu.db.lock"], 0o600)
+    assert modes == dict.fromkeys(["danlu.db", "danlu.db-wal", "danlu.db-shm", "danlu.db.lock", "danlu.db.mark"], 0o600)
 
 
 def test_writes_are_durable_by_settings(tmp_path: Path) -> None:

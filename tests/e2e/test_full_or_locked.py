@@ -164,3 +164,18 @@ def test_a_locked_database_is_said_and_waited_for(here: Installation, settings: 
     assert (ended["state"], ended["exit_code"]) == ("FAILED", 5)
     assert len(here.danlu("ps", "--all", "--json").json()["items"]) == 2
     assert_whole(here)
+
+
+def test_an_emptied_database_is_no_new_installation(here: Installation) -> None:
+    job_id = here.submit("--", "true")
+    here.ended(job_id)
+    here.danlu("down")
+    database = here.home / "danlu.db"
+    kept = database.read_bytes()
+    os.truncate(database, 0)
+    refused = here.danlu("ps", code=3).talk
+    assert f"the database {database} is empty, and it had content on" in refused
+    assert f"remove {database}.mark" in refused
+    assert database.stat().st_size == 0
+    database.write_bytes(kept)
+    assert here.state(job_id) == "SUCCEEDED"

@@ -2,6 +2,7 @@
 
 import json
 import os
+import pwd
 import re
 import signal
 import subprocess
@@ -17,6 +18,7 @@ import pytest
 from tests.e2e.installation import Done, Installation, eventually, read_bytes
 from tests.e2e.test_shared_server import Shared, free_port
 
+A_UNIX_USER = next(one.pw_name for one in pwd.getpwall() if one.pw_uid >= 1000 and one.pw_name.isalpha())
 CRYPTOGRAPHY = b"cryptography/"
 
 
@@ -76,7 +78,7 @@ class Lab(Shared):
         super().__init__(
             here,
             oidc=f'issuer = "{self.provider.issuer}"\nclient_id = "danlu"\nclient_secret_file = "{secret}"\n'
-            f"opens_accounts = {json.dumps(opens_accounts)}\n"
+            f'domains = ["Lab.example"]\nopens_accounts = {json.dumps(opens_accounts)}\n'
             '[oidc.teams]\n"/lab/nlp" = "nlp"\n"/lab/vision" = "vision"\n',
         )
 
@@ -88,8 +90,10 @@ class Lab(Shared):
         begun = self.here.begin("login", "--browser", *options, env=self.at_home(person))
         return Terminal(begun)
 
-    def login(self, person: str, sub: str = "") -> Done:
+    def login(self, person: str, sub: str = "", **claims: object) -> Done:
         """`danlu login --browser`, with the browser's part."""
+        if claims:
+            self.provider.describe(sub, **claims)
         terminal = self.begin_login(person, "--no-browser")
         page = sign_on(terminal.url(), sub or person)
         done = terminal.ended()
@@ -213,6 +217,24 @@ def test_who_is_refused_learns_it_in_the_terminal(lab: Lab) -> None:
 
     lab.provider.describe("root", preferred_username="root")
     assert "taken by the machine" in lab.login("root").talk
+
+
+def test_a_domain_is_part_of_who_somebody_is(lab: Lab) -> None:
+    lab.provider.describe("7", preferred_username="dave@evil.example")
+    refused = lab.login("dave", "7")
+    assert (refused.code, "'dave@evil.example'" in refused.talk, "oidc.domains" in refused.talk) == (3, True, True)
+    lab.provider.describe("8", preferred_username="dave@lab.example")
+    assert lab.login("dave", "8").code == 0
+    assert lab.me("dave")["user"] == "dave"
+    assert "nothing says that it is yours" in lab.login("other", "9", preferred_username="dave@lab.example").talk
+
+    waits = lab.login("unix", "10", preferred_username=f"{A_UNIX_USER}@lab.example")
+    assert (waits.code, "an administrator decides" in waits.talk) == (3, True)
+    (request,) = lab.here.danlu("account", "list", "--json").json()["items"]
+    assert f"{A_UNIX_USER}@lab.example" in request["why"]
+    lab.here.danlu("account", "open", request["id"])
+    assert lab.login("unix", "10").code == 0
+    assert lab.me("unix")["user"] == A_UNIX_USER
 
 
 def test_a_stranger_waits_for_approval(here: Installation) -> None:

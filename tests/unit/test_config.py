@@ -63,6 +63,8 @@ def test_the_example_shows_every_key_of_queues_and_nodes(tmp_path: Path) -> None
         ("[people]\nteam_folder = 'share/{team}'\n", "is an absolute path"),
         ("[oidc]\nissuer = 'sso'\nclient_id = 'danlu'\n", "is a URL"),
         ("[oidc]\nissuer = 'https://sso'\n", "needs both"),
+        ("[oidc]\ndomains = ['@lab.example']\n", "`@lab.example` is none"),
+        ("[oidc]\ndomains = 'lab.example'\n", "must be a list of texts"),
         ("[oidc]\nteams = ['nlp']\n", "must be a table of texts"),
         ("[oidc.teams]\nlab = 1\n", "must be a table of texts"),
         ("[policy]\nhalf_life = 'long'\n", "policy.half_life takes a duration"),

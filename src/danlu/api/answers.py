@@ -1,6 +1,6 @@
 """The shapes of answers, for the OpenAPI document. Answers are made in `wire`; a test holds that the two agree."""
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from pydantic import BaseModel, ConfigDict
 
@@ -304,8 +304,3 @@ class ProblemOut(Answer):
     code: str
     detail: str
     hint: str
-
-
-PROBLEMS: dict[int | str, dict[str, Any]] = {
-    "default": {"model": ProblemOut, "description": "What was wrong, and what would work"}
-}

@@ -4,14 +4,15 @@ import logging
 
 from fastapi import Depends, FastAPI
 from fastapi.exceptions import RequestValidationError
+from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from danlu import __version__
-from danlu.api.answers import PROBLEMS
 from danlu.api.auth import Desk
 from danlu.api.bodies import Problem, problem_out
+from danlu.api.document import PROBLEMS, Documented
 from danlu.api.fields import check_address
 from danlu.api.routes import exec as exec_routes
 from danlu.api.routes import external, jobs, login, people, queues, quotas, server, sign_on, snapshots, streams
@@ -27,7 +28,7 @@ ROUTERS = tuple(
 
 
 def make_app(desk: Desk) -> FastAPI:
-    app = FastAPI(
+    app = Documented(
         title="Danlu",
         version=__version__,
         openapi_url=f"{BASE}/openapi.json",
@@ -38,7 +39,7 @@ def make_app(desk: Desk) -> FastAPI:
     app.state.desk = desk
     for router in ROUTERS:
         app.include_router(router, prefix=BASE, responses=PROBLEMS)
-    app.include_router(server.health)
+    app.include_router(server.health, responses=PROBLEMS)
     app.add_exception_handler(DanluError, _danlu_error)
     app.add_exception_handler(RequestValidationError, _bad_request)
     app.add_exception_handler(HTTPException, _http_error)
@@ -66,8 +67,21 @@ async def _http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     if error.status_code == 404:
         return await _danlu_error(request, NotFound(f"no route {request.url.path}", f"see {BASE}/openapi.json"))
+    if error.status_code == 405:
+        allowed = _methods_of(request.url.path)
+        hint = f"{request.url.path} knows {', '.join(allowed)}"
+        problem = problem_out(Invalid(f"no {request.method} here", hint, code="no_method")) | {"status": 405}
+        return Problem(problem, status_code=405, headers={"Allow": ", ".join(allowed)})
     problem = problem_out(Invalid(str(error.detail))) | {"status": error.status_code}
-    return Problem(problem, status_code=error.status_code)
+    return Problem(problem, status_code=error.status_code, headers=error.headers)
+
+
+def _methods_of(path: str) -> list[str]:
+    """What may be asked of a path by any of its routes; the framework names the methods of the first one only."""
+    inside = path.removeprefix(BASE)
+    routes = [route for router in ROUTERS for route in router.routes] if inside != path else server.health.routes
+    found = [route for route in routes if isinstance(route, APIRoute) and route.path_regex.match(inside)]
+    return sorted({method for route in found for method in route.methods or ()} or {"GET"})
 
 
 async def _hung_up(request: Request, _: Exception) -> Response:

@@ -8,7 +8,7 @@ from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError, WithJsonSchema, create_model
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import JSONResponse
 
 from danlu.actions.jobs.alternatives import Alternative, render_options
 from danlu.actions.jobs.views import Holder, NodeView, reason_for, sees_command
@@ -60,7 +60,9 @@ class SnapshotIn(BaseModel):
 
 def schema_of(model: type[BaseModel]) -> dict[str, Any]:
     """A body for OpenAPI. Bodies are read by hand, for text that is not UTF-8 and for errors that name the option."""
-    return {"requestBody": {"content": {"application/json": {"schema": model.model_json_schema()}}}}
+    is_needed = any(field.is_required() for field in model.model_fields.values())
+    content = {"application/json": {"schema": model.model_json_schema()}}
+    return {"requestBody": {"content": content, "required": is_needed}}
 
 
 async def body_of(request: Request, *, most: int = MOST_BODY) -> bytes:
@@ -125,10 +127,8 @@ def changes_in(changes: BaseModel) -> dict[str, Any]:
     return given
 
 
-class Json(Response):
+class Json(JSONResponse):
     """JSON in ASCII: lone surrogates cannot be UTF-8, but they can be escaped."""
-
-    media_type = "application/json"
 
     def render(self, content: Any) -> bytes:
         return json.dumps(content, separators=(",", ":")).encode("ascii")

@@ -74,6 +74,7 @@ class OidcSettings:
     scopes: str = "openid profile email groups"
     name_claim: str = "preferred_username"
     groups_claim: str = "groups"
+    domains: tuple[str, ...] = ()  # of names like li@lab.example
     opens_accounts: bool = False
     teams: Mapping[str, str] = field(default_factory=dict)  # group: team
 
@@ -229,6 +230,9 @@ def _refuse_nonsense(settings: Settings) -> None:
         raise Invalid(f"`oidc.issuer` is a URL, not `{oidc.issuer}`", "for example https://sso.example.org/realms/lab")
     if bool(oidc.issuer) != bool(oidc.client_id):
         raise Invalid("sign-on needs both oidc.issuer and oidc.client_id", "set both, or neither")
+    for domain in oidc.domains:
+        if not re.fullmatch(r"[\w-]+(\.[\w-]+)*", domain):
+            raise Invalid(f"`oidc.domains` is a list of domains, and `{domain}` is none", 'for example ["lab.example"]')
     if settings.slurm.shared and not re.fullmatch(r"/[\w./+-]+", settings.slurm.shared):
         raise Invalid(f"`slurm.shared` is an absolute path of plain letters, not `{settings.slurm.shared}`")
     nodes = nodes_of(settings.nodes, shards_per_gpu=settings.engine.shards_per_gpu)

@@ -33,6 +33,14 @@ class Database(Protocol):
         """A new connection for the one writer."""
         ...
 
+    def examine(self, connection: Connection) -> None:
+        """Refused if this is damaged, or older than the last `mark`. Before anything is read or written."""
+        ...
+
+    def mark(self, connection: Connection) -> None:
+        """Remember, in the database and outside of it, how far it has come. Rarely: it takes a commit of its own."""
+        ...
+
     def check_room(self) -> None:
         """StoreDown if the room that is left is kept for what is known already: stops, ends, removals."""
         ...

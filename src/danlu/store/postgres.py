@@ -57,6 +57,12 @@ class PostgresDatabase:
         self.readers.dispose()
         self._writers.dispose()
 
+    def examine(self, connection: Connection) -> None:
+        """PostgreSQL checks its own log, and does not start without it."""
+
+    def mark(self, connection: Connection) -> None:
+        """Nothing to remember: see `examine`."""
+
     def check_room(self) -> None:
         """Its disk is not ours to look at."""
 

@@ -1,9 +1,10 @@
 """Brings a database to the schema this version knows, or refuses it."""
 
+import sqlite3
 from pathlib import Path
 
-from sqlalchemy import Connection, inspect
-from sqlalchemy.exc import ProgrammingError
+from sqlalchemy import Connection, inspect, text
+from sqlalchemy.exc import OperationalError, ProgrammingError
 
 from danlu.errors import Refused
 from danlu.store import tables
@@ -17,6 +18,7 @@ def bring_up(connection: Connection) -> None:
         found = _revision(connection)
         if found != tables.SCHEMA:
             _upgrade(connection, found)
+        _check_tables(connection)
 
 
 def _revision(connection: Connection) -> str:
@@ -24,6 +26,25 @@ def _revision(connection: Connection) -> str:
         return ""
     found = connection.exec_driver_sql("SELECT version_num FROM alembic_version").scalars().all()
     return " and ".join(sorted(found))
+
+
+def _check_tables(connection: Connection) -> None:
+    """The number of a schema is only a claim: a migration that was edited, or a hand, leaves other tables under it."""
+    there = set(inspect(connection).get_table_names())
+    for name, table in tables.metadata.tables.items():
+        if name not in there:
+            raise _unlike(f"the table `{name}`")
+        found = set(connection.execute(text(f'SELECT * FROM "{name}" LIMIT 0')).keys())
+        if missing := sorted({column.name for column in table.columns} - found):
+            raise _unlike(f"the column `{missing[0]}` of the table `{name}`")
+
+
+def _unlike(what: str) -> Refused:
+    return Refused(
+        f"the database says that it has schema {tables.SCHEMA}, but {what} is missing",
+        "another build of Danlu made it, or somebody changed it by hand: start the build that made it, "
+        "or put back a copy from before",
+    )
 
 
 def _upgrade(connection: Connection, found: str) -> None:
@@ -49,8 +70,21 @@ def _upgrade(connection: Connection, found: str) -> None:
         )
     try:
         command.upgrade(config, "head")
-    except ProgrammingError as error:
-        raise Refused(
-            f"the tables for schema {tables.SCHEMA} cannot be made: {error.orig}",
+    except (ProgrammingError, OperationalError) as error:
+        if getattr(error.orig, "sqlite_errorcode", sqlite3.SQLITE_ERROR) != sqlite3.SQLITE_ERROR:
+            raise  # a full disk, a lock: nothing is wrong with the tables
+        raise _not_upgraded(found, str(error.orig)) from error
+
+
+def _not_upgraded(found: str, why: str) -> Refused:
+    why = (why.strip() or "no reason given").splitlines()[0]
+    if not found:
+        return Refused(
+            f"the tables for schema {tables.SCHEMA} cannot be made: {why}",
             "give Danlu a database of its own, where it may create tables",
-        ) from error
+        )
+    return Refused(
+        f"the database says that it has schema {found}, and cannot be brought to {tables.SCHEMA}: {why}",
+        f"nothing is changed; its tables are not those of schema {found}, or this user may not change them: "
+        "start the version of Danlu that made it, or put back a copy from before",
+    )

@@ -20,22 +20,24 @@ from danlu.store.job_rows import stored
 from danlu.store.people_protocol import People, PeopleChange, Use, UseFilter
 from danlu.store.protocol import ArraySummary, JobFilter, Outcome, Page, PastRun, Token
 from danlu.store.schema import bring_up
-from danlu.store.writer import Writer
+from danlu.store.writer import Writer, marked
 from danlu.store.writer_state import Ledger
 
 _READERS = 4
 _PATIENCE = timedelta(seconds=5)
+_MARK_EVERY = timedelta(seconds=10)
 
 T = TypeVar("T")
 
 
 class SqlStore:
     """`url` as SQLAlchemy writes it: `sqlite:////path/to.db`, `postgresql://user@host/name`.
-    `patience`: how long a locked or silent database is waited for before StoreDown."""
+    `patience`: how long a locked or silent database is waited for before StoreDown.
+    `mark_every`: a loss of what was written longer ago than this is noticed at the next start."""
 
-    def __init__(self, url: str, *, patience: timedelta = _PATIENCE) -> None:
+    def __init__(self, url: str, *, patience: timedelta = _PATIENCE, mark_every: timedelta = _MARK_EVERY) -> None:
         self._database = _database(url, patience)
-        self._patience = patience
+        self._patience, self._mark_every = patience, mark_every
         self._pool: ThreadPoolExecutor | None = None
         self._writer: Writer | None = None
 
@@ -59,7 +61,9 @@ class SqlStore:
             pool.shutdown(wait=False)
             raise
         self._pool = pool
-        self._writer = Writer(self._database, connection, ledger, load=self._ledger, patience=self._patience)
+        self._writer = Writer(
+            self._database, connection, ledger, load=self._ledger, patience=self._patience, mark_every=self._mark_every
+        )
         return jobs
 
     def _opened(self) -> tuple[Connection, Ledger, tuple[Job, ...]]:
@@ -67,7 +71,9 @@ class SqlStore:
         try:
             connection = self._database.writer()
             try:
+                self._database.examine(connection)
                 bring_up(connection)
+                marked(self._database, connection)
                 jobs = _tidied(connection)
                 ledger = Ledger(jobs, self._database.next_seq(connection))
             except BaseException:

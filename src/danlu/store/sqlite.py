@@ -5,17 +5,20 @@ import fcntl
 import os
 import shutil
 import sqlite3
+import time
 from datetime import timedelta
 from typing import Any
 
 from sqlalchemy import URL, Connection, create_engine, event
-from sqlalchemy.exc import DBAPIError, SQLAlchemyError
+from sqlalchemy.exc import DBAPIError, OperationalError, SQLAlchemyError
 from sqlalchemy.pool import NullPool
 
 from danlu.errors import DanluError, Invalid, Refused, StoreDown
 from danlu.store.database import holder, read_next_seq, told_alike
 from danlu.store.job_rows import Row
+from danlu.store.mark import Mark, damaged
 
+CHECK_S = 0.5  # of each start
 RESERVE_BYTES = 16 << 20  # thousands of stops and ends
 
 
@@ -25,6 +28,7 @@ class SqliteDatabase:
             raise Invalid("the SQLite URL names no file", "for example `sqlite:////var/lib/danlu/danlu.db`")
         self._path = os.path.abspath(url.database)
         self._lease: int | None = None
+        self._mark = Mark(f"{self._path}.mark")
         connect = {"timeout": patience.total_seconds(), "check_same_thread": False}
         where = URL.create("sqlite+pysqlite", database=self._path)
         self.readers = create_engine(
@@ -50,6 +54,7 @@ class SqliteDatabase:
             fcntl.flock(lease, fcntl.LOCK_EX | fcntl.LOCK_NB)
             os.ftruncate(lease, 0)
             os.write(lease, holder().encode())
+            self._mark.refuse_empty(self._path)
             self._make_private()
         except BlockingIOError:
             other = os.read(lease, 200).decode(errors="replace") or "another process"
@@ -61,6 +66,9 @@ class SqliteDatabase:
         except OSError as error:
             os.close(lease)
             raise self._out_of_reach(error.strerror or str(error)) from error
+        except Refused:
+            os.close(lease)
+            raise
         self._lease = lease
 
     def _make_private(self) -> None:
@@ -96,6 +104,20 @@ class SqliteDatabase:
             finally:
                 os.close(fd)
 
+    def examine(self, connection: Connection) -> None:
+        found = connection.exec_driver_sql("PRAGMA user_version").scalar()
+        connection.rollback()
+        self._mark.refuse_older(self._path, int(found or 0))
+        if (trouble := _quick_check(connection)) != "ok":
+            raise damaged(self._path, trouble, self._mark.path)
+
+    def mark(self, connection: Connection) -> None:
+        """First the database, then the file: after a crash between the two, the database is ahead, which is fine."""
+        with connection.begin():
+            count = int(connection.exec_driver_sql("PRAGMA user_version").scalar() or 0) + 1
+            connection.exec_driver_sql(f"PRAGMA user_version = {count}")
+        self._mark.write(count)
+
     def check_room(self) -> None:
         try:
             disk = shutil.disk_usage(os.path.dirname(self._path))
@@ -128,10 +150,8 @@ class SqliteDatabase:
         if primary == sqlite3.SQLITE_FULL:
             return self._no_room()
         if primary in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
-            return StoreDown(
-                f"the database {self._path} is damaged or is no SQLite database ({cause})",
-                "stop the server and put back a copy, or move the file away to begin anew",
-            )
+            told = damaged(self._path, str(cause), self._mark.path)
+            return StoreDown(told.text, told.hint)
         return told_alike(error) or self._out_of_reach(str(cause or error).splitlines()[0])
 
     def _out_of_reach(self, why: str) -> StoreDown:
@@ -145,6 +165,22 @@ class SqliteDatabase:
             return f" ({shutil.disk_usage(os.path.dirname(self._path)).free >> 20:,} MiB free)"
         except OSError:
             return ""
+
+
+def _quick_check(connection: Connection) -> str:
+    """What SQLite finds wrong, or "ok"; also if the look at a large database would take too long."""
+    until = time.monotonic() + CHECK_S
+    raw: Any = connection.connection.driver_connection
+    raw.set_progress_handler(lambda: time.monotonic() > until, 10_000)
+    try:
+        return str(connection.exec_driver_sql("PRAGMA quick_check(1)").scalar())
+    except OperationalError as error:
+        if getattr(error.orig, "sqlite_errorcode", None) != sqlite3.SQLITE_INTERRUPT:
+            raise
+        return "ok"
+    finally:
+        raw.set_progress_handler(None, 0)
+        connection.rollback()
 
 
 def _run(connection: Connection, statement: str, found: list[Row] | None = None) -> int:

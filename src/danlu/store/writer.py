@@ -1,6 +1,7 @@
 """The one thread that writes. Whatever arrives while it commits shares the next commit."""
 
 import asyncio
+import contextlib
 import logging
 import threading
 import time
@@ -34,12 +35,15 @@ class Writer:
         *,
         load: Callable[[Connection], Ledger],
         patience: timedelta,
+        mark_every: timedelta,
     ) -> None:
         self._database = database
         self._connection: Connection | None = connection
         self._ledger = ledger
         self._load = load
         self._patience = patience
+        self._mark_every_s = mark_every.total_seconds()
+        self._unmarked_since: float | None = None  # the first commit after the last mark
         self._is_unsure = False  # a commit broke off, and whether it counts is not known yet
         self._text = Statements(connection.dialect)
         self._asked: SimpleQueue[Asked | None] = SimpleQueue()
@@ -65,17 +69,35 @@ class Writer:
     def _work(self) -> None:
         goes_on = True
         while goes_on:
-            asked = [self._asked.get()]
-            try:
-                while True:
-                    asked.append(self._asked.get_nowait())
-            except Empty:
-                pass
+            asked = self._waited_for()
             goes_on = None not in asked
             group = [one for one in asked if one is not None]
             if group:
                 self._answer(self._written(group))
+            if not goes_on or self._mark_in() == 0:
+                self._mark()
         self._drop_connection()
+
+    def _waited_for(self) -> list[Asked | None]:
+        """Whatever is asked by now; nothing if it is time for a mark."""
+        asked: list[Asked | None] = []
+        with contextlib.suppress(Empty):
+            asked.append(self._asked.get(timeout=self._mark_in()))
+            while True:
+                asked.append(self._asked.get_nowait())
+        return asked
+
+    def _mark_in(self) -> float | None:
+        """Seconds until the next mark; None if nothing was written since the last one."""
+        if self._unmarked_since is None:
+            return None
+        return max(0.0, self._unmarked_since + self._mark_every_s - time.monotonic())
+
+    def _mark(self) -> None:
+        is_due, self._unmarked_since = self._unmarked_since is not None, None
+        # After trouble, the next commit asks for it again.
+        if is_due and self._connection is not None and not marked(self._database, self._connection):
+            self._drop_connection()
 
     def _answer(self, answers: list[Answer]) -> None:
         try:
@@ -163,6 +185,8 @@ class Writer:
             if not self._did_land([change for change, _ in group], error):
                 raise
         draft.keep()
+        if self._unmarked_since is None:
+            self._unmarked_since = time.monotonic()
 
     def _did_land(self, changes: Sequence[Change], error: SQLAlchemyError) -> bool:
         self._drop_connection()
@@ -207,6 +231,16 @@ class Writer:
                 connection.close()
             except SQLAlchemyError as error:
                 log.debug("closing a spoilt connection: %s", error)
+
+
+def marked(database: Database, connection: Connection) -> bool:
+    """A mark that cannot be written keeps nobody from working."""
+    try:
+        database.mark(connection)
+    except (SQLAlchemyError, OSError) as error:
+        log.warning("the mark of the database was not written: %s", error)
+        return False
+    return True
 
 
 def _deliver(answers: Sequence[Answer]) -> None:

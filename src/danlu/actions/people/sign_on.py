@@ -10,6 +10,7 @@ from typing import Any
 
 from danlu.actions.audit import entry
 from danlu.actions.people.context import Office
+from danlu.actions.people.requests import UNDECIDED
 from danlu.actions.people.users import account_changes, check_new_name, find_person, make_folders, refuse_disabled
 from danlu.domain.people import (
     AccountRequest,
@@ -26,6 +27,7 @@ from danlu.domain.quota import Quota
 from danlu.errors import DanluError, Invalid, Refused
 from danlu.state.people import Roster
 from danlu.store.people_protocol import Member, PeopleChange
+from danlu.unix.users import is_unix_user
 
 MOST_TEXT = 100
 MOST_SUBJECT = 600
@@ -40,19 +42,22 @@ class SignonRules:
     groups_claim: str = "groups"
     opens_accounts: bool = False
     teams: Mapping[str, str] = field(default_factory=dict)  # group: team
+    domains: tuple[str, ...] = ()  # `li@lab.example` may become `li` for these domains only
 
     @property
     def wanted(self) -> tuple[str, ...]:
         """The claims that decide something."""
-        return (self.name_claim, self.groups_claim) if self.teams else (self.name_claim,)
+        verified = ("email_verified",) if self.name_claim == "email" else ()
+        return (self.name_claim, *verified, *((self.groups_claim,) if self.teams else ()))
 
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Who somebody is to the provider. `teams` None: it did not say."""
+    """Who somebody is to the provider. `teams` None: it did not say.
+    `wish` is the name claim as the provider sent it; it matters only for a new account."""
 
     subject: str
-    name: str
+    wish: object = None
     full_name: str = ""
     email: str = ""
     teams: frozenset[str] | None = frozenset()
@@ -103,19 +108,36 @@ async def link(office: Office, actor: Actor, name: str, subject: str, *, now: da
 def identity_of(claims: Mapping[str, Any], rules: SignonRules) -> Identity:
     return Identity(
         subject=f"{rules.issuer}|{claims['sub']}",
-        name=_name(claims.get(rules.name_claim), rules),
+        wish=_wish(claims, rules),
         full_name=_text(claims.get("name")),
         email=_text(claims.get("email")),
         teams=_teams(claims, rules),
     )
 
 
-def _name(given: object, rules: SignonRules) -> str:
+def _wish(claims: Mapping[str, Any], rules: SignonRules) -> object:
+    """The name claim. An e-mail address counts only if the provider has verified it: people type in their own."""
+    if rules.name_claim == "email" and claims.get("email_verified") not in (True, "true"):
+        return None
+    return claims.get(rules.name_claim)
+
+
+def _new_name(wish: object, rules: SignonRules) -> str:
+    """The name of a new account. `dave@evil.example` is not `dave`: the part before the `@` names a person only within
+    a domain, so the domain must be one that the configuration trusts."""
     hint = "an administrator can choose another claim: oidc.name_claim"
-    if not isinstance(given, str) or not given:
-        raise Refused(f"the identity provider does not say who you are: no `{rules.name_claim}`", hint)
+    if not isinstance(wish, str) or not wish:
+        what = "verified `email`" if rules.name_claim == "email" else f"`{rules.name_claim}`"
+        raise Refused(f"the identity provider does not say who you are: no {what}", hint)
+    local, at, domain = wish.lower().rpartition("@")
+    if at and domain not in rules.domains:
+        raise Refused(
+            f"the identity provider calls you {wish[:80]!a}, and the domain {domain[:60]!a} is not known here",
+            f"known domains: {', '.join(rules.domains) or 'none'}; an administrator adds one to oidc.domains, "
+            "or chooses a claim without a domain: oidc.name_claim",
+        )
     try:
-        return check_name(given.partition("@")[0].lower(), "a person")
+        return check_name(local if at else domain, "a person")
     except Invalid as error:
         raise Refused(error.text, hint) from error
 
@@ -151,23 +173,26 @@ class _Draft:
 def decide(
     roster: Roster, identity: Identity, rules: SignonRules, quota: Quota | None, *, origin: str, now: datetime
 ) -> Decision:
-    """What this sign-on means; nothing is written yet."""
+    """What this sign-on means; nothing is written yet. The name is read only for a person whom nobody knows yet."""
     asked = roster.requests.get(request_id(identity.subject))
     person = _known(roster, identity.subject) or _opened(roster, asked)
-    draft = _Draft(person.name if person else identity.name, origin, now)
+    draft = _Draft(person.name if person else "", origin, now)
     try:
         if person is not None:
             refuse_disabled(person)
             person = _described(person, identity, draft)
-        elif identity.name in roster.persons:
-            raise _taken(identity)
         else:
-            check_new_name(roster, identity.name, by_admin=False)
-            if not rules.opens_accounts:
-                return draft.end(_request(roster, asked, identity, draft))
-            person = Person(
-                identity.name, now, full_name=identity.full_name, email=identity.email, subject=identity.subject
-            )
+            name = _new_name(identity.wish, rules)
+            if asked is not None and asked.state in UNDECIDED:
+                name = asked.name
+            draft.actor = Actor(name, origin=origin)
+            if name in roster.persons:
+                raise _taken(name, identity)
+            check_new_name(roster, name, by_admin=False)
+            # A provider's user who is called like a Unix user would be that user here: an administrator decides.
+            if not rules.opens_accounts or is_unix_user(name):
+                return draft.end(_request(roster, asked, name, identity, draft))
+            person = Person(name, now, full_name=identity.full_name, email=identity.email, subject=identity.subject)
             changes = account_changes(person, (), quota)
             draft.add("user.create", person.name, f"at sign-on as {identity.subject}", *changes)
     except DanluError as error:
@@ -222,10 +247,10 @@ def _regroup(
         draft.add("team.remove", team, f"{name}, no longer in its group", Member(name, team, None))
 
 
-def _taken(identity: Identity) -> Refused:
+def _taken(name: str, identity: Identity) -> Refused:
     return Refused(
-        f"there is an account `{identity.name}` already, and nothing says that it is yours",
-        f"an administrator can say so: danlu user link {identity.name} '{identity.subject}'",
+        f"there is an account `{name}` already, and nothing says that it is yours",
+        f"an administrator can say so: danlu user link {name} '{identity.subject}'",
     )
 
 
@@ -234,7 +259,7 @@ def request_id(subject: str) -> str:
     return "s" + hashlib.sha256(subject.encode("utf-8", "surrogatepass")).hexdigest()[:15]
 
 
-def _request(roster: Roster, asked: AccountRequest | None, identity: Identity, draft: _Draft) -> Refused:
+def _request(roster: Roster, asked: AccountRequest | None, name: str, identity: Identity, draft: _Draft) -> Refused:
     """Nobody whom we know: their wish for an account is written down, once."""
     if asked is not None and asked.state is RequestState.REFUSED:
         return Refused("your request for an account was refused", "ask an administrator why")
@@ -244,14 +269,13 @@ def _request(roster: Roster, asked: AccountRequest | None, identity: Identity, d
             draft.add("team.create", team, "named in [oidc.teams]", Team(team, draft.now))
         request = AccountRequest(
             id=request_id(identity.subject),
-            name=identity.name,
+            name=name,
             team=team,
             asked_at=draft.now,
             full_name=identity.full_name,
             email=identity.email,
-            why=f"signed on as {identity.subject}",
+            why=f"signed on as {identity.subject}, there called {_text(identity.wish) or name}",
         )
         draft.add("request.ask", request.name, f"request {request.id}, team {team}, {request.why}", request)
-    return Refused(
-        f"your request for the account `{identity.name}` waits for approval", "sign on again when it is opened"
-    )
+    who = "an administrator decides, because this machine has a Unix user of this name; " if is_unix_user(name) else ""
+    return Refused(f"your request for the account `{name}` waits for approval", f"{who}sign on again when it is opened")

@@ -39,6 +39,7 @@ from danlu.api.bodies import (
     why_out,
     wish_in,
 )
+from danlu.api.document import Frames
 from danlu.api.fields import Cursor
 from danlu.api.routes.streams import framed
 from danlu.domain.job import ACTIVE, ENDED, Job, JobState
@@ -55,7 +56,20 @@ MAX_WAIT_S = 3600.0
 Key = Annotated[str, Header(alias="Idempotency-Key", max_length=100)]
 
 
-@router.post("/jobs", status_code=201, response_model=Submitted | DryRun, openapi_extra=schema_of(ChangesIn))
+NOT_SUBMITTED = {
+    "model": DryRun,
+    "description": "With `dry_run`, what would happen; with `follow`, the life of the job",
+    "content": {Frames.media_type: {"schema": {"type": "string"}}},
+}
+
+
+@router.post(
+    "/jobs",
+    status_code=201,
+    response_model=Submitted,
+    responses={200: NOT_SUBMITTED},
+    openapi_extra=schema_of(ChangesIn),
+)
 async def submit(
     desk: TheDesk,
     actor: TheActor,

@@ -14,6 +14,7 @@ from danlu.actions.people.sign_on_tickets import Ticket, spoken
 from danlu.api.answers import Answer
 from danlu.api.auth import Desk, TheActor, TheDesk, origin_of
 from danlu.api.bodies import Json, body_of, read_body, schema_of
+from danlu.api.document import PAGES, REDIRECT, body_as, query_of
 from danlu.api.fields import Text
 from danlu.api.present_people import NewToken, token_out
 from danlu.api.routes.sign_on_pages import HEADERS, code_page, confirm_page, error_page
@@ -63,7 +64,12 @@ async def show_signon(desk: TheDesk) -> Response:
     return Json({"issuer": signon.rules.issuer, "url": url})
 
 
-@router.get("/signon/start", response_class=HTMLResponse)
+@router.get(
+    "/signon/start",
+    response_class=HTMLResponse,
+    responses=PAGES,
+    openapi_extra=query_of("port", "challenge", "state"),
+)
 async def begin_signon(desk: TheDesk, request: Request) -> Response:
     """The page that asks whether the terminal is one's own."""
     query, now = request.query_params, datetime.now(UTC)
@@ -90,7 +96,13 @@ async def begin_signon(desk: TheDesk, request: Request) -> Response:
     return page
 
 
-@router.post("/signon/start", status_code=303, response_class=HTMLResponse)
+@router.post(
+    "/signon/start",
+    status_code=303,
+    response_class=RedirectResponse,
+    responses=PAGES | REDIRECT,
+    openapi_extra=body_as("application/x-www-form-urlencoded"),
+)
 async def confirm_signon(desk: TheDesk, request: Request) -> Response:
     """On to the provider, after a click on that page."""
     now = datetime.now(UTC)
@@ -107,7 +119,12 @@ async def confirm_signon(desk: TheDesk, request: Request) -> Response:
     return RedirectResponse(where, 303, HEADERS)
 
 
-@router.get("/signon/callback", response_class=HTMLResponse)
+@router.get(
+    "/signon/callback",
+    response_class=HTMLResponse,
+    responses=PAGES | REDIRECT,
+    openapi_extra=query_of("state", "code", "error", "iss"),
+)
 async def return_from_provider(desk: TheDesk, request: Request) -> Response:
     """Back from the provider: a one-time code goes to the terminal, or onto the page to be pasted."""
     query, now = request.query_params, datetime.now(UTC)

@@ -10,6 +10,7 @@ from danlu.actions.jobs import submit as submit_actions
 from danlu.api.answers import Announced
 from danlu.api.auth import TheActor, TheDesk
 from danlu.api.bodies import MOST_LISTED, Json, SnapshotIn, read_body, schema_of
+from danlu.api.document import body_as
 from danlu.errors import Invalid
 from danlu.provision.snapshots import SnapshotFile, check_manifest
 
@@ -33,7 +34,7 @@ async def announce(desk: TheDesk, actor: TheActor, request: Request) -> Response
     return Json({"id": snapshot_id, "missing": missing})
 
 
-@router.put("/blobs/{sha256}", status_code=204)
+@router.put("/blobs/{sha256}", status_code=204, openapi_extra=body_as("application/octet-stream"))
 async def put_blob(desk: TheDesk, actor: TheActor, sha256: str, request: Request) -> Response:
     shelf = submit_actions.shelf_for(desk.files_dir, actor)
     size = 0

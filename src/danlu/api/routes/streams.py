@@ -7,16 +7,16 @@ from collections.abc import AsyncIterator
 
 from fastapi import APIRouter
 from starlette.requests import HTTPConnection, Request
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import PlainTextResponse, Response, StreamingResponse
 
 from danlu.actions.jobs.logs import Followed, JobSeen, LogBytes, check_reader, find_log, first_offset, follow_to_end
 from danlu.api.auth import Desk, TheActor, TheDesk, Welcome, job_json
+from danlu.api.document import Frames
 from danlu.domain.job import Job
 from danlu.domain.people import Actor
 
 router = APIRouter()
 
-FRAMED = "application/vnd.danlu.frames"
 MOST = 2**62  # bytes or lines that any file could have
 
 
@@ -39,10 +39,10 @@ def framed(
             else:
                 yield frame(b"B")
 
-    return StreamingResponse(frames(), media_type=FRAMED)
+    return StreamingResponse(frames(), media_type=Frames.media_type)
 
 
-@router.get("/jobs/{ref}/follow")
+@router.get("/jobs/{ref}/follow", response_class=Frames)
 async def follow_job(
     desk: TheDesk, actor: TheActor, request: Request, ref: str, offset: int = 0, tail: int | None = None
 ) -> Response:
@@ -50,7 +50,7 @@ async def follow_job(
     return framed(desk, request, actor, job, offset=_inside(offset), tail=_tail(tail))
 
 
-@router.get("/jobs/{ref}/logs")
+@router.get("/jobs/{ref}/logs", response_class=PlainTextResponse)
 async def logs(
     desk: TheDesk,
     actor: TheActor,
