@@ -20,6 +20,7 @@ from danlu import __version__, paths
 from danlu.actions.jobs.references import engine_ids
 from danlu.actions.jobs.run_as import RunAs
 from danlu.actions.jobs.submit import Rules
+from danlu.actions.limits import Limits
 from danlu.actions.people.context import Office, PeopleRules
 from danlu.actions.people.login import has_admin
 from danlu.actions.people.sign_on import SignonRules
@@ -75,6 +76,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if lock is None:
             return 0
         sys.setswitchinterval(SWITCH_INTERVAL_S)
+        gc.disable()  # until the server is up: a queue of a million jobs has no cycles, and looking takes seconds
         store = SqlStore(settings.store.url or f"sqlite:///{place.state_dir}/danlu.db")
         store.migrate_apart()
         with lock:
@@ -108,6 +110,7 @@ async def serve(settings: Settings, place: process.Place, store: SqlStore, ready
         # What is here stays; what comes after is mostly dropped by itself, so cycles are looked for seldom.
         gc.freeze()
         gc.set_threshold(20_000, 20, 50)
+        gc.enable()
         log.info("danlu %s serves %s", __version__, ", ".join(desk.addresses))
         ready.reached(", ".join(desk.addresses), process.told_of(place, settings) + _first_admin(place, desk))
         await stopping.wait()
@@ -176,6 +179,7 @@ async def rooms(
                 looks_at_folders=not settings.runs_as_submitter or place.is_for_one,
                 runs_on_many=engine.has_scheduler,
                 run_as=run_as,
+                limits=_limits(settings, place),
             ),
             roster=roster,
             office=office,
@@ -227,6 +231,12 @@ def _nodes(settings: Settings, place: process.Place) -> tuple[Node, ...]:
         memory_mib=settings.memory_mib,
     )
     return (node,)
+
+
+def _limits(settings: Settings, place: process.Place) -> Limits:
+    """On one's own machine there is nobody to leave room for."""
+    in_all = settings.policy.max_active_in_all
+    return Limits(in_all if place.is_for_one else settings.policy.max_active, in_all)
 
 
 def _people_rules(settings: Settings) -> PeopleRules:

@@ -82,6 +82,8 @@ class OidcSettings:
 class PolicySettings:
     half_life: str = "7d"
     waiting_there: int = 100  # jobs of one person in the cluster's own queue
+    max_active: int = 100_000  # jobs of one person that have not ended
+    max_active_in_all: int = 500_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,8 +220,9 @@ def _refuse_nonsense(settings: Settings) -> None:
     if bool(settings.server.tls_cert) != bool(settings.server.tls_key):
         raise Invalid("TLS needs both server.tls_cert and server.tls_key", "set both, or neither")
     people, oidc = settings.people, settings.oidc
-    if settings.policy.waiting_there < 1:
-        raise Invalid("`policy.waiting_there` must be 1 or more, not 0")
+    for key in ("waiting_there", "max_active", "max_active_in_all"):
+        if getattr(settings.policy, key) < 1:
+            raise Invalid(f"`policy.{key}` must be 1 or more, not 0")
     if people.login_days < 1:
         raise Invalid("`people.login_days` must be 1 or more, not 0")
     parse_quota(people.default_quota.split())

@@ -14,12 +14,12 @@ from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from danlu.errors import DanluError, Refused, StoreDown
 from danlu.store.database import Database, unfit
+from danlu.store.lanes import Asked, Lanes
 from danlu.store.operations import Change, Insert, Statements, Transaction
 from danlu.store.writer_state import Draft, Ledger
 
 log = logging.getLogger(__name__)
 
-Asked = tuple[Change, "asyncio.Future[Any]"]
 Answer = tuple["asyncio.Future[Any]", Any, BaseException | None]
 
 
@@ -63,18 +63,20 @@ class Writer:
         self._thread.join()
 
     def _work(self) -> None:
+        lanes = Lanes()
         goes_on = True
-        while goes_on:
-            asked = [self._asked.get()]
+        while goes_on or lanes:
+            asked = [] if lanes or not goes_on else [self._asked.get()]
             try:
                 while True:
                     asked.append(self._asked.get_nowait())
             except Empty:
                 pass
-            goes_on = None not in asked
-            group = [one for one in asked if one is not None]
-            if group:
-                self._answer(self._written(group))
+            goes_on = goes_on and None not in asked
+            group = lanes.sorted_out([one for one in asked if one is not None])
+            # Two commits: what is small is answered before the arrays of somebody are written.
+            for some in filter(None, (group, lanes.turn())):
+                self._answer(self._written(some))
         self._drop_connection()
 
     def _answer(self, answers: list[Answer]) -> None:
