@@ -70,9 +70,7 @@ class Book:
         except Conflict:
             await self._look_again(jobs)
             raise
-        self.live.apply(jobs)
-        ended = (ref for job in jobs if job.state.is_ended for ref in (job.id, job.array_id))
-        self.awaited_ends |= {ref for ref in ended if ref and self.live.is_awaited(ref)}
+        self._show(jobs)
         if not is_planned:
             self.changed.set()
 
@@ -88,4 +86,10 @@ class Book:
         """The disk knows better: a commit whose answer was lost may have been made all the same."""
         found = await self.store.get_all([job.id for job in jobs])
         # Who has left meanwhile has ended. What was read before would bring it back, and have it run once more.
-        self.live.apply([job for job in found if job.id in self.live.jobs])
+        self._show([job for job in found if job.id in self.live.jobs])
+
+    def _show(self, jobs: Sequence[Job]) -> None:
+        """These are written. Announce the jobs and arrays that are over by it to the jobs that wait for them."""
+        self.live.apply(jobs)
+        ended = {ref for job in jobs if job.state.is_ended for ref in (job.id, job.array_id)}
+        self.awaited_ends |= {ref for ref in ended if self.live.is_awaited(ref) and not self.live.active_in(ref)}
