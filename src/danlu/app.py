@@ -41,6 +41,7 @@ from danlu.loops.dispatch import Teller
 from danlu.loops.external_usage import Reckoning, in_books
 from danlu.loops.launch import Launcher
 from danlu.loops.schedule import Schedule
+from danlu.loops.sweeping import Sweeper
 from danlu.monitor.machine import read_node
 from danlu.provision.paths import trash_of
 from danlu.startup import process
@@ -165,8 +166,9 @@ async def rooms(
         await release_overdue(book, datetime.now(UTC))
         trash_of(place.files_dir).open()
         stack.enter_context(process.remembered(place))
-        loop = asyncio.create_task(schedule.run())
-        stack.push_async_callback(_ended, loop)
+        sweeper = Sweeper(store, place.files_dir)
+        for loop in (schedule.run(), sweeper.run()):
+            stack.push_async_callback(_ended, asyncio.create_task(loop))
         yield Desk(
             book=book,
             engine=engine,
@@ -190,6 +192,8 @@ async def rooms(
             trouble=lambda: schedule.trouble,
             stop_server=stopping.set,
             snapshot_limit_bytes=settings.snapshot_limit_bytes,
+            shelf_limit_bytes=settings.shelf_limit_bytes,
+            sweep_soon=sweeper.soon,
             proxies=frozenset(settings.server.proxies),
         )
 

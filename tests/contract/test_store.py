@@ -351,3 +351,18 @@ def test_a_caller_that_gave_up_harms_nobody(both: tuple[SqlStore, Run]) -> None:
         return await store.get("b")
 
     assert run(story()) is not None
+
+
+def test_snapshots_that_jobs_need_are_known(both: tuple[SqlStore, Run]) -> None:
+    store, run = both
+    assert run(store.snapshots()) == frozenset()
+    first, second = "a" * 32, "0123456789abcdef" * 2
+    odd = ('"snapshot":"' + "e" * 32, "\\")
+    a, b, *_ = run(
+        store.insert([job("a", snapshot=first), job("b", snapshot=second), job("c", command=odd), job("d", env=(odd,))])
+    )
+    run(store.insert(array("arr", 3, snapshot=first)))
+    run(store.update([ended(a), ended(b)]))
+    assert run(store.snapshots()) == {first, second}
+    run(store.remove([a.id, b.id]))
+    assert run(store.snapshots()) == {first}

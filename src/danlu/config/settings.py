@@ -51,6 +51,7 @@ class EngineSettings:
 class JobSettings:
     default_time: str = ""
     snapshot_limit: str = "100M"
+    snapshots_per_person: str = "20G"  # all that one person keeps; 0: no limit
     log_limit: str = "10G"  # of one run; 0: none
 
 
@@ -144,6 +145,10 @@ class Settings:
         return parse_memory_mib(self.jobs.snapshot_limit) * 1024 * 1024
 
     @property
+    def shelf_limit_bytes(self) -> int:
+        return parse_memory_mib(self.jobs.snapshots_per_person) * 1024 * 1024
+
+    @property
     def log_limit_bytes(self) -> int:
         return parse_memory_mib(self.jobs.log_limit) * 1024 * 1024
 
@@ -216,7 +221,7 @@ def _listed(name: str, kind: type, given: Any, path: str) -> Iterator[Any]:
 def _refuse_nonsense(settings: Settings) -> None:
     """Reading each once refuses nonsense now and not at the first job."""
     _ = settings.grace, settings.default_time, settings.memory_mib, settings.snapshot_limit_bytes, settings.half_life
-    _ = settings.log_limit_bytes
+    _ = settings.log_limit_bytes, settings.shelf_limit_bytes
     if bool(settings.server.tls_cert) != bool(settings.server.tls_key):
         raise Invalid("TLS needs both server.tls_cert and server.tls_key", "set both, or neither")
     people, oidc = settings.people, settings.oidc
