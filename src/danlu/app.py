@@ -77,7 +77,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         if lock is None:
             return 0
         sys.setswitchinterval(SWITCH_INTERVAL_S)
-        gc.disable()  # until the server is up: a queue of a million jobs has no cycles, and looking takes seconds
         store = SqlStore(settings.store.url or f"sqlite:///{place.state_dir}/danlu.db")
         store.migrate_apart()
         with lock:
@@ -111,7 +110,6 @@ async def serve(settings: Settings, place: process.Place, store: SqlStore, ready
         # What is here stays; what comes after is mostly dropped by itself, so cycles are looked for seldom.
         gc.freeze()
         gc.set_threshold(20_000, 20, 50)
-        gc.enable()
         log.info("danlu %s serves %s", __version__, ", ".join(desk.addresses))
         ready.reached(", ".join(desk.addresses), process.told_of(place, settings) + _first_admin(place, desk))
         await stopping.wait()
@@ -131,7 +129,7 @@ async def rooms(
     """Store, engine and loop, brought up in this order and taken down in the other."""
     engine, inventory = _engine(settings, place)
     async with contextlib.AsyncExitStack() as stack:
-        book = Book(store, await store.open(), engine_ids(engine))
+        book = await _opened(store, engine)
         stack.push_async_callback(store.close)
         roster = Roster(store, await store.people(), book.changed.set)
         office = Office(roster, store, _people_rules(settings))
@@ -196,6 +194,16 @@ async def rooms(
             sweep_soon=sweeper.soon,
             proxies=frozenset(settings.server.proxies),
         )
+
+
+async def _opened(store: SqlStore, engine: Engine) -> Book:
+    """The jobs of before. A million of them have no cycles, and looking for some would double the time."""
+    gc.disable()
+    try:
+        return Book(store, await store.open(), engine_ids(engine))
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 async def _use(store: SqlStore, half_life: timedelta, now: datetime) -> tuple[Tally, Reckoning]:

@@ -6,7 +6,7 @@ from danlu.domain.people import Actor
 from danlu.errors import Refused
 from danlu.state.jobs import Book
 
-MOST_OF_ONE, MOST_IN_ALL = 100_000, 500_000
+MOST_OF_ONE, MOST_IN_ALL = 50_000, 500_000
 
 
 @dataclass(frozen=True, slots=True)

@@ -83,7 +83,7 @@ class OidcSettings:
 class PolicySettings:
     half_life: str = "7d"
     waiting_there: int = 100  # jobs of one person in the cluster's own queue
-    max_active: int = 100_000  # jobs of one person that have not ended
+    max_active: int = 50_000  # jobs of one person that have not ended
     max_active_in_all: int = 500_000
 
 
