@@ -216,6 +216,7 @@ async def stop(
     # meanwhile, the others do not wait for it.
     portions = [jobs[start : start + STOPS_AT_ONCE] for start in range(0, len(jobs), STOPS_AT_ONCE)]
     done: dict[JobId, Job] = {}
+    is_any_told = False
     tries = TRIES
     while portions:
         some = [book.live.jobs.get(job.id, job) for job in portions.pop()]
@@ -226,6 +227,7 @@ async def stop(
         with contextlib.suppress(EngineDown):  # the scheduler tells it once more
             for job in running:
                 await tell_stop(engine, job, grace)
+                is_any_told = True
         try:
             if changes:
                 await book.update(changes, audit=audit)
@@ -243,6 +245,8 @@ async def stop(
         else:
             done |= {job.id: job for job in after}
             tries = TRIES
+    if is_any_told and audit:  # all that the engine was told of had ended before it could be written
+        await book.update([], audit=audit)
     return [done[job.id] for job in jobs if job.id in done]
 
 
