@@ -11,7 +11,20 @@ from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
-from bench import cold, crowd, download, followers, history, memory, planning, simulate, slurm, start, throughput
+from bench import (
+    backlog,
+    cold,
+    crowd,
+    download,
+    followers,
+    history,
+    memory,
+    planning,
+    simulate,
+    slurm,
+    start,
+    throughput,
+)
 from bench.figures import Figure, Topic, load, load_average, now_text, render_markdown, render_table, save
 from bench.place import ROOT, install
 
@@ -24,6 +37,7 @@ TOPICS: dict[str, Callable[[bool], list[Figure]]] = {
     "plan": planning.measure,
     "crowd": crowd.measure,
     "simulate": simulate.measure,
+    "backlog": backlog.measure,
     "memory": memory.measure,
     "cold": cold.measure,
     "slurm": slurm.measure,

@@ -17,6 +17,7 @@ from functools import partial
 import uvloop
 
 from danlu import __version__, paths
+from danlu.actions.jobs.limits import Limits
 from danlu.actions.jobs.references import engine_ids
 from danlu.actions.jobs.run_as import RunAs
 from danlu.actions.jobs.submit import Rules
@@ -40,6 +41,7 @@ from danlu.loops.dispatch import Teller
 from danlu.loops.external_usage import Reckoning, in_books
 from danlu.loops.launch import Launcher
 from danlu.loops.schedule import Schedule
+from danlu.loops.sweep import Sweeper
 from danlu.monitor.machine import read_node
 from danlu.provision.paths import trash_of
 from danlu.startup import process
@@ -127,7 +129,7 @@ async def rooms(
     """Store, engine and loop, brought up in this order and taken down in the other."""
     engine, inventory = _engine(settings, place)
     async with contextlib.AsyncExitStack() as stack:
-        book = Book(store, await store.open(), engine_ids(engine))
+        book = await _opened(store, engine)
         stack.push_async_callback(store.close)
         roster = Roster(store, await store.people(), book.changed.set)
         office = Office(roster, store, _people_rules(settings))
@@ -162,8 +164,9 @@ async def rooms(
         await release_overdue(book, datetime.now(UTC))
         trash_of(place.files_dir).open()
         stack.enter_context(process.remembered(place))
-        loop = asyncio.create_task(schedule.run())
-        stack.push_async_callback(_ended, loop)
+        sweeper = Sweeper(store, place.files_dir)
+        for loop in (schedule.run(), sweeper.run()):
+            stack.push_async_callback(_ended, asyncio.create_task(loop))
         yield Desk(
             book=book,
             engine=engine,
@@ -176,6 +179,7 @@ async def rooms(
                 looks_at_folders=not settings.runs_as_submitter or place.is_for_one,
                 runs_on_many=engine.has_scheduler,
                 run_as=run_as,
+                limits=_limits(settings, place),
             ),
             roster=roster,
             office=office,
@@ -186,8 +190,20 @@ async def rooms(
             trouble=lambda: schedule.trouble,
             stop_server=stopping.set,
             snapshot_limit_bytes=settings.snapshot_limit_bytes,
+            shelf_limit_bytes=settings.shelf_limit_bytes,
+            sweep_soon=sweeper.soon,
             proxies=frozenset(settings.server.proxies),
         )
+
+
+async def _opened(store: SqlStore, engine: Engine) -> Book:
+    """The jobs of before. A million of them have no cycles, and looking for some would double the time."""
+    gc.disable()
+    try:
+        return Book(store, await store.open(), engine_ids(engine))
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 async def _use(store: SqlStore, half_life: timedelta, now: datetime) -> tuple[Tally, Reckoning]:
@@ -227,6 +243,12 @@ def _nodes(settings: Settings, place: process.Place) -> tuple[Node, ...]:
         memory_mib=settings.memory_mib,
     )
     return (node,)
+
+
+def _limits(settings: Settings, place: process.Place) -> Limits:
+    """On one's own machine there is nobody to leave room for."""
+    in_all = settings.policy.max_active_in_all
+    return Limits(in_all if place.is_for_one else settings.policy.max_active, in_all)
 
 
 def _people_rules(settings: Settings) -> PeopleRules:

@@ -8,6 +8,7 @@ from typing import Any
 import httpx
 
 from danlu.actions.people.context import PeopleRules
+from danlu.engines.base import Handle
 from tests.app.rig import Rig, on_rig
 from tests.app.test_people import NOBODY, audit_of, come, open_account, team_with
 from tests.app.test_rights import first_word
@@ -126,6 +127,25 @@ def test_what_is_done_with_jobs_of_others_says_whose(tmp_path: Path) -> None:
             ("zhao", "job.stop", array, "kill, 2 tasks, of li"),
             ("root", "job.remove", array, "2 tasks, of li"),
         ]
+
+    on_rig(scenario, tmp_path)
+
+
+def test_a_stop_that_ends_its_job_before_it_is_written_is_in_the_log(tmp_path: Path) -> None:
+    async def scenario(rig: Rig) -> None:
+        await team_with(rig, "nlp", "zhao", "li")
+        li, zhao = await come(rig, "li"), await come(rig, "zhao")
+        job = await submit(li, team="nlp")
+        await rig.state(li, job, "RUNNING")
+        stop = rig.engine.stop
+
+        async def stop_at_once(handle: Handle, **how: Any) -> None:
+            await stop(handle, **how)
+            await rig.until(lambda: job not in rig.desk.book.live.jobs)
+
+        rig.engine.stop = stop_at_once  # type: ignore[method-assign]
+        await zhao.post(f"/jobs/{job}/stop", json={"kill": True})
+        assert ("zhao", "job.stop", job, "kill, of li") in await lines(rig)
 
     on_rig(scenario, tmp_path)
 

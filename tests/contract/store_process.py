@@ -18,6 +18,8 @@ async def main(url: str, number: str) -> None:
         for i in range(100_000):
             name = f"r{number}w{worker}i{i}"
             jobs = array(name, 5, labels=(("round", number),)) if i % 3 == 0 else [job(name)]
+            if i == 1 and worker < 4:
+                jobs = array(name, 600)
             made = await store.insert(jobs, audit=[AuditEntry(NOW, "ada", "job.submit", name)])
             os.write(1, f"{made[-1].id} 1\n".encode())
             await store.update([started(made[-1])], audit=[AuditEntry(NOW, "ada", "job.stop", name)])

@@ -1,17 +1,27 @@
 """Jobs that wait for others go on however the end of the others meets their own submit; on both databases."""
 
-from collections.abc import Iterator
+import asyncio
+import contextlib
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from danlu.domain.job import Dependency, Job, JobState
-from danlu.errors import StoreDown
-from danlu.loops.dependencies import release_dependents, release_overdue
+from danlu.actions.jobs.submit import Rules
+from danlu.actions.jobs.submit import remove as remove_jobs
+from danlu.actions.jobs.submit import submit as submit_job
+from danlu.domain.job import Dependency, Job, JobId, JobState
+from danlu.domain.people import Actor, AuditEntry
+from danlu.domain.request import Wish
+from danlu.errors import Conflict, Refused, StoreDown
+from danlu.loops.dependencies import AT_ONCE, release_dependents, release_overdue
+from danlu.provision.snapshots import SnapshotShelf
+from danlu.state.inventory import Inventory
 from danlu.state.jobs import Book
 from danlu.store.protocol import Outcome
 from danlu.store.sql import SqlStore
-from tests.builders import NOW, job
+from tests.builders import NOW, job, node
 from tests.contract.store_tools import KINDS, Run, array, ended, fresh_url, opened
 
 
@@ -117,3 +127,116 @@ def test_the_sweep_repairs_what_nobody_announced(opened_book: Opened) -> None:
     assert not opened_book.waits("c")
     assert opened_book.waits("d")
     assert second.id in book.live.jobs
+
+
+def test_an_end_that_only_a_conflict_brings_to_light_is_announced(opened_book: Opened) -> None:
+    run, book = opened_book.run, opened_book.book
+    first, *_ = run(book.insert([job("a"), behind("b", "a")]))
+    run(opened_book.store.update([ended(first)]))  # a commit whose answer never came
+    with pytest.raises(Conflict):
+        opened_book.ends(first)
+    run(release_dependents(book, NOW))
+    assert not opened_book.waits("b")
+
+
+def test_who_waits_for_an_array_is_looked_at_once_it_is_over(opened_book: Opened) -> None:
+    run, book = opened_book.run, opened_book.book
+    *tasks, last = run(book.insert(array("arr", 4)))
+    run(book.insert([behind("b", "arr")]))
+    for task in tasks:
+        opened_book.ends(task)
+        assert not book.awaited_ends, "counting a large array takes long"
+    opened_book.ends(last)
+    run(release_dependents(book, NOW))
+    assert not opened_book.waits("b")
+
+
+def test_many_that_wait_for_one_go_on_in_portions(opened_book: Opened) -> None:
+    run, book = opened_book.run, opened_book.book
+    first, *_ = run(book.insert([job("a"), *array("arr", 2500, waiting_for=(Dependency("a"),))]))
+    run(book.insert([behind("b", "arr")]))
+    portions: list[int] = []
+    update = opened_book.store.update
+
+    async def counted(jobs: Sequence[Job], *more: Any) -> None:
+        portions.append(len(jobs))
+        await update(jobs, *more)
+
+    opened_book.store.update = counted  # type: ignore[method-assign, assignment]
+    opened_book.ends(first, JobState.FAILED)
+    run(release_dependents(book, NOW))
+    assert not book.live.jobs, "the array is cancelled, and so is who waited for the array"
+    assert max(portions) <= AT_ONCE
+
+
+def test_jobs_behind_arrays_that_end_meanwhile_all_go_on(opened_book: Opened) -> None:
+    """Submits look at an array, the array ends, the jobs are inserted; and somebody else changes them all the while."""
+    book, rules = opened_book.book, Rules(Inventory((node("desk"),)))
+    ada, shelf = Actor("ada"), SnapshotShelf("/nowhere")
+
+    async def end(tasks: Sequence[Job]) -> None:
+        for start in range(0, len(tasks), 40):
+            await book.update([ended(task) for task in tasks[start : start + 40]])
+
+    async def submit(on: str) -> None:
+        for kind in ("ok", "any") * 6:
+            await submit_job(book, rules, shelf, ada, Wish(("true",), after=(f"{on}:{kind}",)), now=NOW)
+
+    async def meddle(until: asyncio.Event) -> None:
+        while not until.is_set():
+            for waiting in [one for one in book.live.jobs.values() if one.waiting_for][:5]:
+                with contextlib.suppress(Conflict):
+                    await book.update([waiting.changed(notes=(*waiting.notes, "."))])
+            await asyncio.sleep(0)
+
+    async def release(until: asyncio.Event) -> None:
+        while not until.is_set() or book.awaited_ends:
+            await release_dependents(book, NOW)
+            await asyncio.sleep(0)
+
+    async def stress() -> None:
+        for number in range(6):
+            over = asyncio.Event()
+            arrays = [await book.insert(array(f"arr{number}x{one}", 160, user="ada")) for one in range(3)]
+            beside = asyncio.gather(meddle(over), release(over))
+            submits = [submit(tasks[0].array_id) for tasks in arrays for _ in range(4)]
+            await asyncio.gather(*map(end, arrays), *submits)
+            over.set()
+            await beside
+
+    opened_book.run(stress())
+    assert [one.id for one in book.live.jobs.values() if one.waiting_for] == []
+    assert len(book.live.jobs) == 6 * 3 * 4 * 12
+
+
+def test_what_is_removed_between_two_looks_of_a_submit_is_no_success(opened_book: Opened) -> None:
+    run, book, store = opened_book.run, opened_book.book, opened_book.store
+    (first,) = run(book.insert([job("aaaa")]))
+    opened_book.ends(first, JobState.FAILED)
+    ask = store.outcome
+
+    async def outcome(ref: str) -> Outcome:
+        await store.remove([first.id])
+        return await ask(ref)
+
+    store.outcome = outcome  # type: ignore[method-assign]
+    rules, wish = Rules(Inventory((node("desk"),))), Wish(("true",), after=("aaaa",))
+    with pytest.raises(Refused, match="aaaa was removed"):
+        run(submit_job(book, rules, SnapshotShelf("/nowhere"), Actor("ada"), wish, now=NOW))
+
+
+def test_a_large_array_is_removed_in_portions(opened_book: Opened) -> None:
+    run, book, store = opened_book.run, opened_book.book, opened_book.store
+    run(book.update([ended(task) for task in run(book.insert(array("aaaa", 2500, user="ada")))]))
+    portions: list[int] = []
+    remove = store.remove
+
+    async def counted(ids: Sequence[JobId], audit: Sequence[AuditEntry] = ()) -> int:
+        portions.append(len(ids))
+        return await remove(ids, audit)
+
+    store.remove = counted  # type: ignore[method-assign]
+    assert len(run(remove_jobs(book, Actor("ada"), "aaaa", now=NOW))) == 2500
+    assert run(store.find("aaaa")) == ()
+    assert max(portions) <= AT_ONCE
+    assert len(run(store.audit(limit=9))) == 1

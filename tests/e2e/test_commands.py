@@ -296,3 +296,11 @@ def test_files_of_a_job_are_for_whom_the_submitter_wants(here: Installation) -> 
         prefix = ("sh", "-c", f'umask {umask}; exec "$@"', "sh")
         told = here.danlu("run", "-q", "--", "sh", "-c", "umask", prefix=prefix)
         assert told.text == umask
+
+
+def test_a_personal_server_has_one_limit_for_all_jobs(here: Installation, settings: Settings) -> None:
+    settings(POLICY_MAX_ACTIVE=1, POLICY_MAX_ACTIVE_IN_ALL=4)
+    here.submit("--array", "1-3", "--", "sleep", "600")
+    refused = here.danlu("submit", "--array", "1-2", "--", "true", code=3).talk
+    assert "you have 3 jobs that have not ended; 2 more jobs would exceed the limit of 4" in refused
+    assert "1 more fit now" in refused

@@ -1,13 +1,18 @@
 """Code snapshots: kept once, laid out whole, never outside their folder."""
 
+import contextlib
 import hashlib
 import os
+import threading
 import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from itertools import count
 from pathlib import Path
 
 import pytest
 
-from danlu.errors import Invalid, NotFound, TooBig
+from danlu.errors import Invalid, NotFound, Refused, TooBig
 from danlu.provision.paths import remove_leftovers, run_folder_of
 from danlu.provision.snapshots import SnapshotFile, SnapshotShelf, check_manifest
 from tests.builders import job
@@ -166,3 +171,125 @@ def test_what_is_left_of_a_job_goes_however_deep_it_is(tmp_path: Path) -> None:
     os.close(here)
     remove_leftovers(str(tmp_path), gone)
     assert_all_removed(folder.parent)
+
+
+# Room and sweeps
+
+
+def kept(shelf: SnapshotShelf, **contents: bytes) -> str:
+    """A whole snapshot on the shelf."""
+    snapshot_id, missing = shelf.add([file(name, content) for name, content in contents.items()])
+    for content in contents.values():
+        if (sha := hashlib.sha256(content).hexdigest()) in missing:
+            shelf.put_blob(sha, [content], size=len(content))
+    shelf.check(snapshot_id)
+    return snapshot_id
+
+
+def age(folder: Path) -> None:
+    """As if nothing had been used for two days."""
+    for path in folder.rglob("*"):
+        os.utime(path, (time.time() - 2 * 86400,) * 2)
+
+
+def sizes(folder: Path) -> list[int]:
+    return sorted(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+
+
+def test_what_one_person_keeps_has_a_limit(tmp_path: Path) -> None:
+    shelf = SnapshotShelf(str(tmp_path))
+    with pytest.raises(Refused, match=r"your snapshots take 0 MiB; 2\.0 MiB more would exceed the limit of 1 MiB"):
+        shelf.add([file("big", b"x" * (2 << 20))], most_bytes=1 << 20)
+    assert sizes(tmp_path) == [], "what is refused takes no room"
+    blobs = [os.urandom(4096) for _ in range(12)]
+    barrier = threading.Barrier(12)
+
+    def put(content: bytes) -> bool:
+        barrier.wait(20)
+        try:
+            shelf.put_blob(hashlib.sha256(content).hexdigest(), [content], size=len(content), most_bytes=5 * 4096)
+        except Refused:
+            return False
+        return True
+
+    with ThreadPoolExecutor(12) as pool:
+        assert sum(pool.map(put, blobs)) == 5, "also if all come at once"
+    again = SnapshotShelf(str(tmp_path))  # a server that was started again
+    with pytest.raises(Refused):
+        again.put_blob("0" * 64, [b""], size=1, most_bytes=5 * 4096)
+
+
+def test_what_is_not_kept_or_comes_twice_takes_no_room(tmp_path: Path) -> None:
+    shelf, content = SnapshotShelf(str(tmp_path)), b"same"
+    sha, most = hashlib.sha256(content).hexdigest(), 2 * 4096
+    for _ in range(3):
+        with pytest.raises(Invalid):
+            shelf.put_blob("0" * 64, [content], size=len(content), most_bytes=most)
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(lambda _: shelf.put_blob(sha, [content], size=len(content), most_bytes=most), range(2)))
+    shelf.put_blob(hashlib.sha256(b"other").hexdigest(), [b"other"], size=5, most_bytes=most)
+
+
+def test_a_sweep_removes_what_no_job_needs_and_gives_its_room_back(tmp_path: Path) -> None:
+    (tmp_path / "blobs" / "00").mkdir(parents=True)
+    (tmp_path / "blobs" / "00" / f"{'0' * 64}.17.abcd").write_bytes(b"of an upload that was killed")
+    shelf = SnapshotShelf(str(tmp_path))
+    needed, _unneeded = kept(shelf, a=b"shared", b=b"needed"), kept(shelf, a=b"shared", c=b"u" * 5000)
+    age(tmp_path)
+    young = kept(shelf, d=b"young")
+    shelf.sweep({needed}, time.time() - 86400)
+    for snapshot_id in (needed, young):
+        shelf.check(snapshot_id)
+    assert len(sizes(tmp_path)) == 5  # two lists, three blobs
+    with pytest.raises(Refused):
+        shelf.put_blob("0" * 64, [b""], size=1, most_bytes=5 * 4096)
+    shelf.put_blob(hashlib.sha256(b"new").hexdigest(), [b"new"], size=3, most_bytes=6 * 4096)
+
+
+def test_a_sweep_leaves_what_is_submitted_or_uploaded_beside_it(tmp_path: Path) -> None:
+    shelf = SnapshotShelf(str(tmp_path))
+    submitted, other = kept(shelf, a=b"submitted"), kept(shelf, b=b"other")
+    kept(shelf, c=b"again")
+    age(tmp_path)
+    steps, done = count(1), [submitted]
+
+    def beside() -> None:
+        """Between two steps of the sweep: one for each of three lists, then for each that is left."""
+        step = next(steps)
+        if step == 1:
+            shelf.check(submitted)  # a submit, whose job the sweep does not know
+        elif step == 4:
+            # Two lists are left and read. The bytes of the third are still there, and an upload relies on them.
+            snapshot_id, missing = shelf.add([file("d", b"again")])
+            assert missing == []
+            done.append(snapshot_id)
+
+    shelf.sweep({other}, time.time() - 86400, beside)
+    assert len(done) == 2
+    for snapshot_id in (*done, other):
+        shelf.check(snapshot_id)
+
+
+def test_a_sweep_that_is_cut_off_anywhere_loses_nothing_that_a_job_needs(tmp_path: Path) -> None:
+    class CutOffError(Exception):
+        pass
+
+    for steps in range(12):
+        shelf = SnapshotShelf(str(tmp_path / str(steps)))
+        needed = [kept(shelf, a=b"shared", b=b"%d" % number) for number in range(3)]
+        for number in range(3):
+            kept(shelf, a=b"shared", c=b"unneeded %d" % number)
+        age(tmp_path)
+        left = iter(range(steps))
+
+        def go_on(left: Iterator[int] = left) -> None:
+            if next(left, None) is None:
+                raise CutOffError
+
+        with contextlib.suppress(CutOffError):
+            shelf.sweep(needed, time.time() - 86400, go_on)
+        for snapshot_id in needed:
+            shelf.check(snapshot_id)
+        age(tmp_path)
+        SnapshotShelf(shelf.folder).sweep(needed, time.time() - 86400)  # the next server ends what this one began
+        assert len(sizes(Path(shelf.folder))) == 3 + 4

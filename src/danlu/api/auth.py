@@ -49,6 +49,8 @@ class Desk:
     stop_server: Callable[[], None]
     signon: Signon | None = None  # with a browser, where the configuration names a provider
     snapshot_limit_bytes: int = 100 * 2**20
+    shelf_limit_bytes: int = 0  # of all snapshots of one person; 0: none
+    sweep_soon: Callable[[], None] = lambda: None  # jobs are gone, and their snapshots may be needed no more
     proxies: frozenset[str] = frozenset()  # whose word about where a request comes from is believed
     started_at: datetime = field(default_factory=lambda: datetime.now(UTC))
 

@@ -51,6 +51,7 @@ class EngineSettings:
 class JobSettings:
     default_time: str = ""
     snapshot_limit: str = "100M"
+    snapshots_per_person: str = "20G"  # all that one person keeps; 0: no limit
     log_limit: str = "10G"  # of one run; 0: none
 
 
@@ -83,6 +84,8 @@ class OidcSettings:
 class PolicySettings:
     half_life: str = "7d"
     waiting_there: int = 100  # jobs of one person in the cluster's own queue
+    max_active: int = 50_000  # jobs of one person that have not ended
+    max_active_in_all: int = 500_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +144,10 @@ class Settings:
     @property
     def snapshot_limit_bytes(self) -> int:
         return parse_memory_mib(self.jobs.snapshot_limit) * 1024 * 1024
+
+    @property
+    def shelf_limit_bytes(self) -> int:
+        return parse_memory_mib(self.jobs.snapshots_per_person) * 1024 * 1024
 
     @property
     def log_limit_bytes(self) -> int:
@@ -215,12 +222,13 @@ def _listed(name: str, kind: type, given: Any, path: str) -> Iterator[Any]:
 def _refuse_nonsense(settings: Settings) -> None:
     """Reading each once refuses nonsense now and not at the first job."""
     _ = settings.grace, settings.default_time, settings.memory_mib, settings.snapshot_limit_bytes, settings.half_life
-    _ = settings.log_limit_bytes
+    _ = settings.log_limit_bytes, settings.shelf_limit_bytes
     if bool(settings.server.tls_cert) != bool(settings.server.tls_key):
         raise Invalid("TLS needs both server.tls_cert and server.tls_key", "set both, or neither")
     people, oidc = settings.people, settings.oidc
-    if settings.policy.waiting_there < 1:
-        raise Invalid("`policy.waiting_there` must be 1 or more, not 0")
+    for key in ("waiting_there", "max_active", "max_active_in_all"):
+        if getattr(settings.policy, key) < 1:
+            raise Invalid(f"`policy.{key}` must be 1 or more, not 0")
     if people.login_days < 1:
         raise Invalid("`people.login_days` must be 1 or more, not 0")
     parse_quota(people.default_quota.split())

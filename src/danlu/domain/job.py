@@ -15,6 +15,7 @@ RunId = NewType("RunId", str)
 
 DEFAULT_PRIORITY = 5
 DEFAULT_UMASK = 0o022
+SNAPSHOT_ID_LENGTH = 32  # hexadecimal digits
 
 
 class JobState(StrEnum):

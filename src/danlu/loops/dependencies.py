@@ -8,6 +8,8 @@ from danlu.errors import Conflict
 from danlu.state.jobs import Book
 from danlu.store.protocol import Outcome
 
+AT_ONCE = 1000
+
 
 async def release_dependents(book: Book, now: datetime) -> None:
     """Move on the jobs that waited for what has ended since the last time."""
@@ -26,26 +28,22 @@ async def release_overdue(book: Book, now: datetime) -> None:
 
 
 async def _release(book: Book, waiting: Iterable[str], now: datetime) -> None:
-    """In waves: who is cancelled here may be what others wait for."""
-    wave = set(waiting)
+    """In waves: a job that is cancelled here may be one that others wait for. In portions: other writes go between."""
+    wave = list(dict.fromkeys(waiting))
     while wave:
-        jobs = [job for job_id in wave if (job := book.live.jobs.get(job_id)) and job.state is JobState.QUEUED]
+        some, wave = wave[:AT_ONCE], wave[AT_ONCE:]
+        jobs = [job for job_id in some if (job := book.live.jobs.get(job_id)) and job.state is JobState.QUEUED]
         refs = {dependency.on for job in jobs for dependency in job.waiting_for}
         outcomes = {ref: await book.store.outcome(ref) for ref in refs}
         changes = [after for job in jobs if (after := look(job, outcomes, now)) is not job]
-        if not changes:
-            return
         try:
-            await book.update(changes)
+            if changes:
+                await book.update(changes)
         except Conflict:
-            continue  # somebody changed one of them: look again
-        wave = {
-            job_id
-            for job in changes
-            if job.state.is_ended
-            for ref in (job.id, job.array_id)
-            for job_id in book.live.dependents(ref)
-        }
+            wave += some  # somebody changed one of them: look again
+            continue
+        over = {ref for job in changes if job.state.is_ended for ref in (job.id, job.array_id)}
+        wave += [job_id for ref in over for job_id in book.live.dependents(ref)]
 
 
 def look(job: Job, outcomes: Mapping[str, Outcome], now: datetime) -> Job:

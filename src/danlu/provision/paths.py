@@ -4,7 +4,7 @@ import contextlib
 import os
 
 from danlu.domain.job import Job
-from danlu.provision.snapshots import SnapshotShelf
+from danlu.provision.snapshots import SnapshotShelf, shelf_in
 from danlu.unix.become import Trash, trash_in
 
 
@@ -19,7 +19,16 @@ def run_folder_of(files_dir: str, run_id: str) -> str:
 
 
 def shelf_of(files_dir: str, user: str) -> SnapshotShelf:
-    return SnapshotShelf(os.path.join(files_dir, "snapshots", user.encode("utf-8", "surrogateescape").hex()))
+    return shelf_in(os.path.join(files_dir, "snapshots", user.encode("utf-8", "surrogateescape").hex()))
+
+
+def shelves(files_dir: str) -> list[SnapshotShelf]:
+    """Of everybody who has ever kept a snapshot."""
+    folder = os.path.join(files_dir, "snapshots")
+    try:
+        return [shelf_in(os.path.join(folder, name)) for name in os.listdir(folder)]
+    except FileNotFoundError:
+        return []
 
 
 def trash_of(files_dir: str) -> Trash:

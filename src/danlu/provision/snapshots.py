@@ -3,18 +3,25 @@
 import contextlib
 import hashlib
 import json
+import math
 import os
 import re
 import shutil
 import stat
-from collections.abc import Iterable, Sequence
+import threading
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
+from itertools import islice
 
-from danlu.errors import Invalid, NotFound, StoreDown, TooBig
+from danlu.errors import Invalid, NotFound, Refused, StoreDown, TooBig
 from danlu.unix.become import trash_in
 
 MAX_FILES = 50_000
 LONGEST_NAME, LONGEST_PATH = 255, 3000  # in bytes
+BLOCK = 4096  # what file systems give at least
+SWEPT_AT_ONCE = 100_000  # kept in memory
+REMOVED_AT_ONCE = 100  # uploads of their owner wait for so many
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,21 +77,32 @@ def _is_nameable(parts: Sequence[str]) -> bool:
 
 
 class SnapshotShelf:
-    """Snapshots of one person. People share nothing here: knowing a checksum must not give a file."""
+    """Snapshots of one person. People share nothing here: knowing a checksum must not give a file.
+    One object for each folder (`shelf_in`): it counts the bytes, and its lock keeps the sweep from uploads."""
 
     def __init__(self, folder: str) -> None:
         self.folder = folder
+        self._lock = threading.Lock()
+        self._used: int | None = None  # not counted yet
 
-    def add(self, files: Sequence[SnapshotFile]) -> tuple[str, list[str]]:
-        """Keep the list of files; give its id and the checksums whose bytes are still missing."""
+    def add(self, files: Sequence[SnapshotFile], *, most_bytes: int = 0) -> tuple[str, list[str]]:
+        """Keep the list of files; give its id and the checksums whose bytes are still missing. Refuse a snapshot that
+        would make the shelf larger than `most_bytes` (0: no limit)."""
         lines = sorted([f.path, f.mode, f.size, f.sha256] for f in files)
         text = json.dumps(lines).encode()
         snapshot_id = hashlib.sha256(text).hexdigest()[:32]
-        _write_whole(self._manifest(snapshot_id), [text])
-        wanted = {file.sha256 for file in files}
-        return snapshot_id, sorted(sha for sha in wanted if not os.path.exists(self._blob(sha)))
+        wanted = {file.sha256: file.size for file in files}
+        more = sum(_on_disk(wanted[sha]) for sha in self._missing(wanted))
+        with self._lock:
+            self._check_room(_on_disk(len(text)) + more, most_bytes)
+        # From here on the sweep keeps the bytes that are there: the list needs them.
+        self._keep(self._manifest(snapshot_id), [text], len(text), most_bytes)
+        return snapshot_id, self._missing(wanted)
 
-    def put_blob(self, sha256: str, chunks: Iterable[bytes]) -> None:
+    def _missing(self, wanted: Iterable[str]) -> list[str]:
+        return sorted(sha for sha in wanted if not os.path.exists(self._blob(sha)))
+
+    def put_blob(self, sha256: str, chunks: Iterable[bytes], *, size: int = 0, most_bytes: int = 0) -> None:
         if not re.fullmatch(r"[0-9a-f]{64}", sha256):
             raise Invalid("a blob is named by its SHA-256")
         seen = hashlib.sha256()
@@ -96,20 +114,103 @@ class SnapshotShelf:
             if seen.hexdigest() != sha256:
                 raise Invalid("the bytes do not have the checksum that they were announced with", "send them again")
 
-        _write_whole(self._blob(sha256), checked())
+        self._keep(self._blob(sha256), checked(), size, most_bytes)
 
     def check(self, snapshot_id: str) -> None:
-        """Refuse a snapshot that is unknown, incomplete, or larger than it was said to be."""
-        for file in self._files(snapshot_id):
-            try:
-                size = os.path.getsize(self._blob(file.sha256))
-            except FileNotFoundError:
-                raise NotFound(f"the snapshot lacks the bytes of `{file.path}`", "upload them first") from None
-            if size != file.size:
-                raise Invalid(
-                    f"`{file.path}` was announced with {file.size:,} bytes and has {size:,}",
-                    "it may have changed while it was copied: submit again",
-                )
+        """Refuse a snapshot that is unknown, incomplete, or larger than it was said to be. A snapshot that is not
+        refused counts as used now, so that the sweep leaves it to the job that is about to need it."""
+        with self._lock:
+            for file in self._files(snapshot_id):
+                try:
+                    size = os.path.getsize(self._blob(file.sha256))
+                except FileNotFoundError:
+                    raise NotFound(f"the snapshot lacks the bytes of `{file.path}`", "upload them first") from None
+                if size != file.size:
+                    raise Invalid(
+                        f"`{file.path}` was announced with {file.size:,} bytes and has {size:,}",
+                        "it may have changed while it was copied: submit again",
+                    )
+            os.utime(self._manifest(snapshot_id))
+
+    def sweep(self, needed: Container[str], before: float, go_on: Callable[[], None] = lambda: None) -> None:
+        """Remove the snapshots that are not `needed` and were last used before this time, then the bytes that no
+        snapshot lists. In this order: a sweep that is killed leaves bytes too many, never too few. `go_on` is asked
+        again and again, and raises to end the sweep."""
+        for path in _old_files(os.path.join(self.folder, "manifests"), before):
+            go_on()
+            if os.path.basename(path) not in needed:
+                with self._lock:
+                    self._remove(path, before)
+        blobs = _old_files(os.path.join(self.folder, "blobs"), before)
+        while unlisted := {os.path.basename(path): path for path in islice(blobs, SWEPT_AT_ONCE)}:
+            known: set[str] = set()
+            self._spare_listed(unlisted, known, go_on)
+            for some in _portions(list(unlisted), REMOVED_AT_ONCE):
+                with self._lock:  # an upload may have listed what was there already
+                    self._spare_listed(unlisted, known, go_on)
+                    for sha in some:
+                        if sha in unlisted:
+                            self._remove(unlisted[sha], before)
+
+    def _spare_listed(self, blobs: dict[str, str], known: set[str], go_on: Callable[[], None]) -> None:
+        """Take out the blobs that a snapshot lists. `known` are the snapshots that were looked at before."""
+        for snapshot_id in set(_names(os.path.join(self.folder, "manifests"))) - known:
+            go_on()
+            if re.fullmatch(r"[0-9a-f]{32}", snapshot_id):
+                for file in self._files(snapshot_id):
+                    blobs.pop(file.sha256, None)
+            known.add(snapshot_id)
+
+    def _remove(self, path: str, before: float) -> None:
+        """With the lock: a file that was used since stays."""
+        with contextlib.suppress(FileNotFoundError):
+            found = os.stat(path)
+            if found.st_mtime < before:
+                os.unlink(path)
+                if self._used is not None:
+                    self._used -= _on_disk(found.st_size)
+
+    def _keep(self, path: str, chunks: Iterable[bytes], size: int, most_bytes: int) -> None:
+        """Write a file so that it is there wholly and durably, or not at all. A file that is there counts as used."""
+        taken = _on_disk(size)
+        with self._lock:
+            with contextlib.suppress(FileNotFoundError):
+                os.utime(path)
+                return
+            self._check_room(taken, most_bytes)
+            self._used = self._counted() + taken
+        is_new = False
+        try:
+            os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+            with _written(path, chunks) as making, self._lock:
+                is_new = not os.path.exists(path)  # else the same bytes came twice at once
+                os.rename(making, path)
+        except OSError as error:
+            raise StoreDown(f"the snapshot could not be kept: {error.strerror}", f"look at {path}") from error
+        finally:
+            if not is_new:
+                with self._lock:
+                    self._used = self._counted() - taken
+
+    def _check_room(self, more: int, most_bytes: int) -> None:
+        """With the lock."""
+        if most_bytes and (used := self._counted()) + more > most_bytes:
+            raise Refused(
+                f"your snapshots take {used / 2**20:,.0f} MiB; {more / 2**20:,.1f} MiB more would exceed the limit of "
+                f"{most_bytes / 2**20:,.0f} MiB",
+                "remove ended jobs that you need no more: `danlu rm JOB`; their snapshots go a day after the last use",
+                code="snapshots_full",
+            )
+
+    def _counted(self) -> int:
+        """With the lock: the bytes that all files of the shelf take, and those that are being written."""
+        if self._used is None:
+            self._used = sum(
+                _on_disk(os.stat(path).st_size)
+                for kind in ("manifests", "blobs")
+                for path in _old_files(os.path.join(self.folder, kind), math.inf)
+            )
+        return self._used
 
     def lay_out(self, snapshot_id: str, target: str, *, owner: tuple[int, int] | None = None) -> None:
         """Make `target` a fresh folder with the snapshot's files. Half-made ones are begun again."""
@@ -165,11 +266,9 @@ def _give(top: str, owner: tuple[int, int]) -> None:
         os.chown(folder, *owner)
 
 
-def _write_whole(path: str, chunks: Iterable[bytes]) -> None:
-    """Write a file so that it is there wholly and durably, or not at all."""
-    if os.path.exists(path):
-        return
-    os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+@contextlib.contextmanager
+def _written(path: str, chunks: Iterable[bytes]) -> Iterator[str]:
+    """A file beside this path with these bytes, durable, to be moved there."""
     making = f"{path}.{os.getpid()}.{os.urandom(4).hex()}"
     try:
         with open(os.open(making, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
@@ -177,9 +276,38 @@ def _write_whole(path: str, chunks: Iterable[bytes]) -> None:
                 file.write(chunk)
             file.flush()
             os.fsync(file.fileno())
-        os.rename(making, path)
-    except OSError as error:
-        raise StoreDown(f"the snapshot could not be kept: {error.strerror}", f"look at {path}") from error
+        yield making
     finally:
         if os.path.exists(making):
             os.unlink(making)
+
+
+def _on_disk(size: int) -> int:
+    """What a file takes at least: many small files fill a disk too."""
+    return max(1, -(-size // BLOCK)) * BLOCK
+
+
+def _names(folder: str) -> list[str]:
+    try:
+        return os.listdir(folder)
+    except FileNotFoundError:
+        return []
+
+
+def _old_files(folder: str, before: float) -> Iterator[str]:
+    """All files below this folder that were last used before this time."""
+    for parent, _, names in os.walk(folder):
+        for name in names:
+            path = os.path.join(parent, name)
+            with contextlib.suppress(FileNotFoundError):
+                if os.stat(path).st_mtime < before:
+                    yield path
+
+
+def _portions(names: Sequence[str], size: int) -> Iterator[Sequence[str]]:
+    return (names[start : start + size] for start in range(0, len(names), size))
+
+
+@cache
+def shelf_in(folder: str) -> SnapshotShelf:
+    return SnapshotShelf(folder)

@@ -231,7 +231,10 @@ class Live:
         group = self._groups.get(job.group)
         if group is None:
             group = self._groups[job.group] = Group(job, self._running.get(job.group, 0))
-            insort(self._order, group, key=_order)
+            if not self._order or self._order[-1].order < group.order:  # as nearly always
+                self._order.append(group)
+            else:
+                insort(self._order, group, key=_order)
         elif job.seq < group.seq:
             del self._order[bisect_left(self._order, group.order, key=_order)]
             group.seq = job.seq

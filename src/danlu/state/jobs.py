@@ -1,6 +1,7 @@
 """The store with the active jobs in hand: every change is written first, then shown to who looks or waits."""
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
 from danlu.domain.charge import Charge
@@ -21,6 +22,16 @@ class Book:
         self.live = Live(active)
         self.changed = asyncio.Event()  # something is to be scheduled
         self.awaited_ends: set[str] = set()  # jobs and arrays with an end that other jobs wait for
+        self._coming: Counter[str] = Counter()  # by user: jobs that are being inserted
+
+    def active_of(self, user: str) -> int:
+        """How many jobs of this person have not ended, with those that are being inserted."""
+        return self.live.users.get(user, 0) + self._coming[user]
+
+    @property
+    def active(self) -> int:
+        """How many jobs have not ended, with those that are being inserted."""
+        return len(self.live.jobs) + self._coming.total()
 
     async def insert(
         self,
@@ -30,7 +41,12 @@ class Book:
         environ: Mapping[str, str] | None = None,
         audit: Sequence[AuditEntry] = (),
     ) -> Sequence[Job]:
-        stored = await self.store.insert(jobs, key=key, environ=environ, audit=audit)
+        coming = Counter(job.user for job in jobs)
+        self._coming += coming
+        try:
+            stored = await self.store.insert(jobs, key=key, environ=environ, audit=audit)
+        finally:
+            self._coming -= coming
         # A repeated key brings back old jobs: what is in hand may be newer.
         self.live.apply(job for job in stored if job.id not in self.live.jobs and not job.state.is_ended)
         # An end that was committed between the submitter's look at it and this insert has announced itself to nobody.
@@ -54,9 +70,7 @@ class Book:
         except Conflict:
             await self._look_again(jobs)
             raise
-        self.live.apply(jobs)
-        ended = (ref for job in jobs if job.state.is_ended for ref in (job.id, job.array_id))
-        self.awaited_ends |= {ref for ref in ended if ref and self.live.is_awaited(ref)}
+        self._show(jobs)
         if not is_planned:
             self.changed.set()
 
@@ -72,4 +86,10 @@ class Book:
         """The disk knows better: a commit whose answer was lost may have been made all the same."""
         found = await self.store.get_all([job.id for job in jobs])
         # Who has left meanwhile has ended. What was read before would bring it back, and have it run once more.
-        self.live.apply([job for job in found if job.id in self.live.jobs])
+        self._show([job for job in found if job.id in self.live.jobs])
+
+    def _show(self, jobs: Sequence[Job]) -> None:
+        """These are written. Announce the jobs and arrays that are over by it to the jobs that wait for them."""
+        self.live.apply(jobs)
+        ended = {ref for job in jobs if job.state.is_ended for ref in (job.id, job.array_id)}
+        self.awaited_ends |= {ref for ref in ended if self.live.is_awaited(ref) and not self.live.active_in(ref)}

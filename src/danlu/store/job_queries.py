@@ -5,7 +5,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Select, func, select
 
-from danlu.domain.job import ACTIVE, Job, JobState
+from danlu.domain.job import ACTIVE, SNAPSHOT_ID_LENGTH, Job, JobState
 from danlu.store import job_rows, tables
 from danlu.store.pages import NEWEST, newest, pin
 from danlu.store.protocol import ArraySummary, Outcome, PastRun, Token
@@ -119,6 +119,14 @@ def past_runs(connection: Connection, job_id: str) -> tuple[PastRun, ...]:
     table = tables.past_runs
     wanted = select(table).where(table.c.job_id == job_rows.stored(job_id)).order_by(table.c.attempt)
     return tuple(job_rows.past_of(tuple(row)) for row in connection.execute(wanted))
+
+
+def snapshots(connection: Connection) -> frozenset[str]:
+    """Read out of the specs by the database: there may be millions of them, and few snapshots."""
+    text, mark = specs.c.spec, '"snapshot":"'
+    begin = func.instr(text, mark) if connection.dialect.name == "sqlite" else func.strpos(text, mark)
+    found = select(func.substr(text, begin + len(mark), SNAPSHOT_ID_LENGTH)).distinct()
+    return frozenset(connection.execute(found.where(text.not_like(f'%{mark}",%'))).scalars())
 
 
 def environ(connection: Connection, environ_id: str) -> dict[str, str]:

@@ -166,16 +166,21 @@ def _standing(job: Job) -> Row:
 
 
 def jobs_of(found: Iterable[Row]) -> tuple[Job, ...]:
-    """From rows of `jobs` with the text of the spec behind. Tasks of an array get one spec object."""
-    specs: dict[int, JobSpec] = {}
+    """From rows of `jobs` with the text of the spec behind. Equal specs and reasons become one object each: a server
+    starts with a million jobs, and few of them differ."""
+    specs: dict[str, JobSpec] = {}
+    reasons: dict[tuple[str, str], Reason] = {}
     made: list[Job] = []
     for row in found:
-        (seq, job_id, array_id, array_index, user, _name, submitted, spec_id, _key, _team, _queue) = row[:11]
+        (seq, job_id, array_id, array_index, user, _name, submitted, _spec_id, _key, _team, _queue) = row[:11]
         (state, code, text, attempt, started, ended, exit_code, seat) = row[11:19]
         (handle, waiting, stopping, notes, given_back, requeued, version, written) = row[19:]
-        spec = specs.get(spec_id)
+        spec = specs.get(written)
         if spec is None:
-            spec = specs[spec_id] = spec_of(written)
+            spec = specs[written] = spec_of(written)
+        reason = reasons.get((code, text))
+        if reason is None:
+            reason = reasons[code, text] = Reason(restored(code), restored(text))
         made.append(
             Job(
                 id=JobId(restored(job_id)),
@@ -184,7 +189,7 @@ def jobs_of(found: Iterable[Row]) -> tuple[Job, ...]:
                 submitted_at=moment(submitted),
                 seq=seq,
                 state=_STATES[state],
-                reason=Reason(restored(code), restored(text)),
+                reason=reason,
                 attempt=attempt,
                 version=version,
                 started_at=maybe_moment(started),

@@ -37,6 +37,14 @@ class Insert:
 
 
 @dataclass(frozen=True, slots=True)
+class Find:
+    """The jobs that a key made. No change, but in the order of the changes: an insert before it counts."""
+
+    user: str
+    key: str
+
+
+@dataclass(frozen=True, slots=True)
 class Update:
     jobs: Sequence[Job]
     past: Sequence[PastRun] = ()
@@ -68,7 +76,8 @@ class Record:
     audit: Sequence[AuditEntry] = ()
 
 
-Change = Insert | Update | Remove | AddToken | DropToken | Record
+Noted = Insert | Update | Remove | AddToken | DropToken | Record
+Change = Noted | Find
 
 
 class Statements:
@@ -217,6 +226,10 @@ class _Pile:
         return tuple(made)
 
 
+def _find(tx: Transaction, run: list[Find]) -> list[tuple[Job, ...]]:
+    return [tx.by_key((job_rows.stored(one.user), job_rows.indexed(one.key))) for one in run]
+
+
 def _update(tx: Transaction, run: list[Update]) -> list[None]:
     changed = [job_rows.update_row(job) for one in run for job in one.jobs]
     if tx.many(tx.text.change_job, changed) != len(changed):
@@ -285,12 +298,13 @@ def _record(tx: Transaction, run: list[Record]) -> list[None]:
     return [None] * len(run)
 
 
-def _note(tx: Transaction, run: Sequence[Change]) -> None:
+def _note(tx: Transaction, run: Sequence[Noted]) -> None:
     tx.many(tx.text.add_audit, [people_rows.audit_row(entry) for one in run for entry in one.audit])
 
 
 _VERBS: dict[type, Callable[[Transaction, list[Any]], Sequence[Any]]] = {
     Insert: _insert,
+    Find: _find,
     Update: _update,
     Remove: _remove,
     AddToken: _add_token,

@@ -1,8 +1,10 @@
 """PostgreSQL through psycopg 3, which is only imported if it is asked for."""
 
+import re
 import time
 from datetime import timedelta
 from importlib.util import find_spec
+from typing import Any
 
 from sqlalchemy import URL, Connection, create_engine
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
@@ -15,6 +17,9 @@ from danlu.store.job_rows import Row
 # Any number that no other program on the same database uses: "danlu".
 _LEASE = 0x64616E6C75
 _LEASE_WAIT_S = 1.0
+# So many rows go in by COPY, which takes a quarter of the time. Not fewer: a few rows are faster as statements.
+_COPIED = 500
+_COPYABLE = re.compile(r"INSERT INTO (\w+ \([^()]*\)) VALUES \([^()]*\)")
 
 
 class PostgresDatabase:
@@ -102,6 +107,8 @@ class PostgresDatabase:
         return read_next_seq(connection)
 
     def run_many(self, connection: Connection, statement: str, found: list[Row]) -> int:
+        if len(found) >= _COPIED and (copied := _COPYABLE.fullmatch(statement)):
+            return _copy(connection, f"COPY {copied[1]} FROM STDIN", found)
         return connection.exec_driver_sql(statement, found if len(found) > 1 else found[0]).rowcount
 
     def spoils(self, error: SQLAlchemyError) -> bool:
@@ -120,6 +127,21 @@ class PostgresDatabase:
     def _place(self) -> str:
         host = self._url.host or self._url.query.get("host") or "the local socket"
         return f"{host}{f':{self._url.port}' if self._url.port else ''}, database {self._url.database}"
+
+
+def _copy(connection: Connection, statement: str, found: list[Row]) -> int:
+    """Past SQLAlchemy, which knows no COPY; errors are still its own."""
+    import psycopg
+
+    raw: psycopg.Connection[Any] = connection.connection.driver_connection  # type: ignore[assignment]
+    try:
+        with raw.cursor() as cursor, cursor.copy(statement) as copy:
+            for row in found:
+                copy.write_row(row)
+    except psycopg.Error as error:
+        is_lost, dialect = raw.closed, connection.dialect
+        raise DBAPIError.instance(statement, None, error, psycopg.Error, True, is_lost, dialect=dialect) from error
+    return len(found)
 
 
 _WHO_HOLDS = """

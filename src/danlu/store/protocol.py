@@ -101,6 +101,10 @@ class Store(Protocol):
         all."""
         ...
 
+    async def by_key(self, user: str, key: str) -> Sequence[Job]:
+        """The jobs that an insert of this user with this key has made, also one that was asked for just before."""
+        ...
+
     async def update(
         self,
         jobs: Sequence[Job],
@@ -139,6 +143,10 @@ class Store(Protocol):
 
     async def array(self, array_id: str) -> ArraySummary: ...
     async def past_runs(self, job_id: JobId) -> Sequence[PastRun]: ...
+
+    async def snapshots(self) -> frozenset[str]:
+        """Every snapshot that a job needs, active or ended."""
+        ...
 
     async def environ(self, environ_id: str) -> Mapping[str, str]:
         """Empty if it is unknown or not needed any more."""

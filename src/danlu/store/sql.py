@@ -111,6 +111,10 @@ class SqlStore:
         made: Sequence[Job] = await self._write(operations.Insert(tuple(jobs), key, environ, tuple(audit)))
         return made
 
+    async def by_key(self, user: str, key: str) -> Sequence[Job]:
+        found: Sequence[Job] = await self._write(operations.Find(user, key))
+        return found
+
     async def update(
         self,
         jobs: Sequence[Job],
@@ -147,6 +151,9 @@ class SqlStore:
 
     async def past_runs(self, job_id: JobId) -> Sequence[PastRun]:
         return await self._read(job_queries.past_runs, job_id)
+
+    async def snapshots(self) -> frozenset[str]:
+        return await self._read(job_queries.snapshots)
 
     async def environ(self, environ_id: str) -> Mapping[str, str]:
         return await self._read(job_queries.environ, environ_id)

@@ -15,12 +15,12 @@ from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from danlu.errors import DanluError, Refused, StoreDown
 from danlu.store.database import Database, unfit
+from danlu.store.lanes import Asked, Lanes
 from danlu.store.operations import Change, Insert, Statements, Transaction
 from danlu.store.writer_state import Draft, Ledger
 
 log = logging.getLogger(__name__)
 
-Asked = tuple[Change, "asyncio.Future[Any]"]
 Answer = tuple["asyncio.Future[Any]", Any, BaseException | None]
 
 
@@ -67,22 +67,26 @@ class Writer:
         self._thread.join()
 
     def _work(self) -> None:
+        lanes = Lanes()
         goes_on = True
-        while goes_on:
-            asked = self._waited_for()
-            goes_on = None not in asked
-            group = [one for one in asked if one is not None]
-            if group:
-                self._answer(self._written(group))
-            if not goes_on or self._mark_in() == 0:
+        while goes_on or lanes:
+            asked = self._waited_for(is_busy=bool(lanes) or not goes_on)
+            goes_on = goes_on and None not in asked
+            group = lanes.sorted_out([one for one in asked if one is not None])
+            # Two commits: what is small is answered before the arrays of somebody are written.
+            for some in filter(None, (group, lanes.turn())):
+                self._answer(self._written(some))
+            if self._mark_in() == 0:
                 self._mark()
+        self._mark()
         self._drop_connection()
 
-    def _waited_for(self) -> list[Asked | None]:
-        """Whatever is asked by now; nothing if it is time for a mark."""
+    def _waited_for(self, *, is_busy: bool) -> list[Asked | None]:
+        """Everything asked by now; nothing if it is time for a mark. A busy writer does not wait for more."""
         asked: list[Asked | None] = []
         with contextlib.suppress(Empty):
-            asked.append(self._asked.get(timeout=self._mark_in()))
+            if not is_busy:
+                asked.append(self._asked.get(timeout=self._mark_in()))
             while True:
                 asked.append(self._asked.get_nowait())
         return asked

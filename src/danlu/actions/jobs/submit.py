@@ -19,6 +19,7 @@ from danlu.actions.cluster.queue_rules import (
     default_time,
     written_queue,
 )
+from danlu.actions.jobs.limits import Limits, check_limits
 from danlu.actions.jobs.references import resolve, resolve_id
 from danlu.actions.jobs.run_as import RunAs
 from danlu.domain.job import DEFAULT_PRIORITY, Dependency, Job, JobId, JobSpec, JobState, Reason
@@ -39,7 +40,7 @@ from danlu.state.jobs import Book
 _ALPHABET = "bcdfghjkmnpqrstvwxz23456789"
 ID_LENGTH = 8
 TRIES = 20
-STOPS_AT_ONCE = 1000  # others have their turn in between
+STOPS_AT_ONCE = REMOVED_AT_ONCE = 1000  # others have their turn in between
 # How a stop was asked for is remembered in the reason, so that a restarted server stops it the same way.
 STOPPING = {"": "stopping", "now": "stopping_now", "kill": "stopping_kill"}
 
@@ -61,6 +62,7 @@ class Rules:
     looks_at_folders: bool = True  # not for root: people would learn what is in folders that are closed to them
     runs_on_many: bool = False  # one job may run on several nodes at once
     run_as: RunAs = field(default_factory=RunAs)
+    limits: Limits = field(default_factory=Limits)
 
     @property
     def nodes(self) -> Sequence[Node]:
@@ -104,6 +106,13 @@ async def submit(
         environ_id = hashlib.sha256(json.dumps(sorted(wish.environ.items())).encode()).hexdigest()[:32]
     spec = replace(spec, after=after, environ=environ_id)
     for _ in range(TRIES):
+        try:
+            check_limits(book, rules.limits, actor, len(array.indices) if array else 1)
+        except Refused:
+            if key and (made := await book.store.by_key(actor.name, key)):
+                return made  # they are in already, and may be what fills the room
+            raise
+        # No await from the check to the insert: two submits cannot take the same room.
         jobs = _new_jobs(new_id(), actor, spec, array, waiting_for, now)
         noted = of_jobs(actor, "job.clone" if cloned else "job.submit", jobs, cloned, now=now)
         try:
@@ -208,6 +217,7 @@ async def stop(
     # meanwhile, the others do not wait for it.
     portions = [jobs[start : start + STOPS_AT_ONCE] for start in range(0, len(jobs), STOPS_AT_ONCE)]
     done: dict[JobId, Job] = {}
+    is_any_told = False
     tries = TRIES
     while portions:
         some = [book.live.jobs.get(job.id, job) for job in portions.pop()]
@@ -218,6 +228,7 @@ async def stop(
         with contextlib.suppress(EngineDown):  # the scheduler tells it once more
             for job in running:
                 await tell_stop(engine, job, grace)
+                is_any_told = True
         try:
             if changes:
                 await book.update(changes, audit=audit)
@@ -235,6 +246,8 @@ async def stop(
         else:
             done |= {job.id: job for job in after}
             tries = TRIES
+    if is_any_told and audit:  # all that the engine was told of had ended before it could be written
+        await book.update([], audit=audit)
     return [done[job.id] for job in jobs if job.id in done]
 
 
@@ -269,7 +282,10 @@ async def remove(book: Book, actor: Actor, ref: str, *, now: datetime) -> list[J
     for needed in {one for job in jobs for one in (job.id, job.array_id) if one}:
         if waiting := book.live.dependents(needed):
             raise Conflict(f"{waiting[0]} still waits for the end of {needed}", "try again in a moment")
-    await book.store.remove([job.id for job in jobs], of_jobs(actor, "job.remove", jobs, now=now))
+    audit = of_jobs(actor, "job.remove", jobs, now=now)
+    for start in range(0, len(jobs), REMOVED_AT_ONCE):
+        await book.store.remove([job.id for job in jobs[start : start + REMOVED_AT_ONCE]], audit)
+        audit = []
     return jobs
 
 
@@ -304,9 +320,10 @@ async def _dependencies(
         every.append(dependency)
         if outcome.active:
             open_ones.append(dependency)
-        elif kind == "ok" and outcome.succeeded < outcome.known:
+        elif kind == "ok" and (outcome.succeeded < outcome.known or not outcome.known):
+            how = "has already ended without success" if outcome.known else "was removed"
             raise Refused(
-                f"{dependency.on} has already ended without success, so this would never run",
+                f"{dependency.on} {how}, so this would never run",
                 f"use `--after {dependency.on}:any` to run it all the same",
             )
     return tuple(every), tuple(open_ones)

@@ -8,6 +8,7 @@ from itertools import chain
 
 from danlu.actions.cluster.queue_rules import nodes_in
 from danlu.actions.jobs.alternatives import NO_HELP, Alternative, Choices, Defaults, find_alternatives
+from danlu.actions.jobs.limits import check_limits
 from danlu.actions.jobs.references import resolve_one
 from danlu.actions.jobs.submit import Rules, accept, changed
 from danlu.actions.jobs.views import Holder, by_end, holders_of, holders_of_other, reason_for
@@ -101,7 +102,8 @@ def _as_the_engine_says(job: Job, wait: Wait | None, estimated_at: datetime | No
 async def dry_run(book: Book, outlook: Outlook, rules: Rules, actor: Actor, wish: Wish, *, now: datetime) -> DryRun:
     """What would become of a job if it were submitted now. Nothing is remembered."""
     demand(actor, "job.submit", actor.name, "a new job")
-    spec, _ = accept(rules, actor, wish)
+    spec, array = accept(rules, actor, wish)
+    check_limits(book, rules.limits, actor, len(array.indices) if array else 1)
     entry = entry_of(spec, "this job", actor.name, 2**62)
     snapshot, choices = outlook.snapshot(book.live, now), choices_of(rules, actor, spec)
 

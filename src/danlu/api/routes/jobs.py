@@ -186,6 +186,7 @@ async def remove(desk: TheDesk, actor: TheActor, ref: str) -> Response:
     gone = await submit_actions.remove(desk.book, actor, ref, now=datetime.now(UTC))
     for job in gone:
         await asyncio.to_thread(remove_leftovers, desk.files_dir, job)
+    desk.sweep_soon()
     return Json({"removed": len(gone)})
 
 

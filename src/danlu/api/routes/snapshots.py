@@ -27,7 +27,7 @@ async def announce(desk: TheDesk, actor: TheActor, request: Request) -> Response
     def add() -> tuple[str, list[str]]:
         files = [_file(entry) for entry in entries]
         check_manifest(files, limit_bytes=desk.snapshot_limit_bytes)
-        return shelf.add(files)
+        return shelf.add(files, most_bytes=desk.shelf_limit_bytes)
 
     # Others are answered while a long list is read.
     snapshot_id, missing = await asyncio.to_thread(add)
@@ -45,7 +45,9 @@ async def put_blob(desk: TheDesk, actor: TheActor, sha256: str, request: Request
                 raise Invalid("this file alone is larger than a snapshot may be", "keep data out with .gitignore")
             received.write(chunk)
         received.seek(0)
-        await asyncio.to_thread(shelf.put_blob, sha256, iter(lambda: received.read(IN_MEMORY), b""))
+        chunks = iter(lambda: received.read(IN_MEMORY), b"")
+        most = desk.shelf_limit_bytes
+        await asyncio.to_thread(shelf.put_blob, sha256, chunks, size=size, most_bytes=most)
     return Response(status_code=204)
 
 

@@ -1,0 +1,32 @@
+"""How many jobs may be there at once: of one person, and of all together."""
+
+from dataclasses import dataclass
+
+from danlu.domain.people import Actor
+from danlu.errors import Refused
+from danlu.state.jobs import Book
+
+MOST_OF_ONE, MOST_IN_ALL = 50_000, 500_000
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Of jobs that have not ended. Those that run count too, so that a job that is tried again has its place."""
+
+    of_one: int = MOST_OF_ONE
+    in_all: int = MOST_IN_ALL
+
+
+def check_limits(book: Book, limits: Limits, actor: Actor, count: int) -> None:
+    """Refuse so many more jobs of this person if there is no room for all of them."""
+    more = "1 more job" if count == 1 else f"{count:,} more jobs"
+    of_one, of_all = book.active_of(actor.name), book.active
+    for who, have, most in (("you have", of_one, limits.of_one), ("all people have", of_all, limits.in_all)):
+        if have + count > most:
+            raise Refused(
+                f"{who} {have:,} jobs that have not ended; {more} would exceed the limit of {most:,}",
+                f"{most - have:,} more fit now; the rest fits once others have ended or are stopped"
+                if have < most
+                else "wait until some have ended, or stop some: `danlu stop JOB`",
+                code="too_many_jobs",
+            )
