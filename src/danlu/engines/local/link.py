@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
 
+from danlu.descriptors import with_usual_limit
 from danlu.engines.local.protocol import PROTOCOL, parse_line, render_line
 from danlu.errors import EngineDown
 from danlu.paths import make_private
@@ -284,9 +285,10 @@ def start_keeper(state_dir: str, socket: str, options: tuple[str, ...], *, stdou
     utf8 = ("-X", "utf8") if sys.getfilesystemencoding() == "utf-8" else ()
     journal = os.path.join(state_dir, "keeper.journal")
     arguments = [*utf8, "-c", _PROGRAM, _SOURCES, "--socket", socket, "--journal", journal, *options]
+    program, words = with_usual_limit(sys.executable, [sys.executable, "-I", "-S", *arguments])
     return os.posix_spawn(
-        sys.executable,
-        [sys.executable, "-I", "-S", *arguments],
+        program,
+        words,
         env,
         setsid=True,
         file_actions=[

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import ParamSpec, TypeVar
 
+from danlu.descriptors import with_usual_limit
 from danlu.engines.slurm.child import run_child
 from danlu.engines.slurm.text.messages import is_out_of_reach, last_words
 from danlu.errors import EngineDown
@@ -146,10 +147,13 @@ class Commands:
     def _ask(self, argv: tuple[str, ...], env: dict[str, str], stdin: str, patience_s: float) -> Answer:
         pipe = subprocess.PIPE
         given = pipe if stdin else subprocess.DEVNULL
+        program, words = with_usual_limit(argv[0], argv)
         # Not a pipe: a command with much to say would wait for its reader again and again.
         with (
             open(os.memfd_create("answer"), "r+b") as file,
-            subprocess.Popen(argv, env=env, cwd="/", stdin=given, stdout=file, stderr=pipe) as process,
+            subprocess.Popen(
+                words, executable=program, env=env, cwd="/", stdin=given, stdout=file, stderr=pipe
+            ) as process,
         ):
             self._questions.add(process)
             try:

@@ -13,6 +13,7 @@ import subprocess
 import termios
 from typing import IO
 
+from danlu.descriptors import with_usual_limit
 from danlu.engines.slurm.commands import Person, become
 from danlu.errors import EngineDown
 
@@ -61,7 +62,7 @@ def _taken(*files: IO[bytes] | None) -> list[int]:
 def _spawn(
     program: str, argv: list[str], env: dict[str, str], person: Person, stdin: int, stdout: int, stderr: int
 ) -> "subprocess.Popen[bytes]":
-    executable, words = become(person, program, argv)
+    executable, words = with_usual_limit(*become(person, program, argv))
     return subprocess.Popen(
         words,
         executable=executable,
