@@ -11,7 +11,7 @@ from typing import Any, cast
 from danlu.descriptors import with_usual_limit
 from danlu.engines.local.protocol import PROTOCOL, parse_line, render_line
 from danlu.errors import EngineDown
-from danlu.paths import make_private
+from danlu.paths import check_owned, make_private
 
 START_WITHIN_SECONDS = 15.0
 ANSWER_WITHIN_SECONDS = 60.0
@@ -135,6 +135,7 @@ class KeeperLink:
 
     async def _try_connect(self) -> bool:
         loop = asyncio.get_running_loop()
+        check_owned(os.path.dirname(self._socket))
         try:
             _, wire = await loop.create_unix_connection(lambda: _Wire(self), self._socket)
         except (FileNotFoundError, ConnectionError):
