@@ -27,7 +27,8 @@ from danlu.actions.people.sign_on import SignonRules
 from danlu.actions.people.sign_on_flow import Signon
 from danlu.api.app import make_app
 from danlu.api.auth import Desk
-from danlu.api.server import make_server
+from danlu.api.connections import Lines, limits_for
+from danlu.api.listener import make_server
 from danlu.config.cluster import nodes_of, queues_of, queues_with, written_queues
 from danlu.config.settings import Settings
 from danlu.domain.quota import parse_quota
@@ -51,6 +52,7 @@ from danlu.state.people import Roster
 from danlu.state.snapshots import Outlook, Standing
 from danlu.state.usage import Tally
 from danlu.store.sql import SqlStore
+from danlu.unix import descriptors
 from danlu.unix.patient_folder import FarFolder
 
 log = logging.getLogger("danlu")
@@ -69,6 +71,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = parser.parse_args(argv)
     ready = process.Ready(options.ready_fd)
     os.umask(0o077)
+    descriptors.raise_limit()
     try:
         prepare = process.prepare_shared if options.mode == "serve" else process.prepare_personal
         settings, place = prepare(options)
@@ -98,9 +101,10 @@ async def serve(settings: Settings, place: process.Place, store: SqlStore, ready
         asyncio.get_running_loop().add_signal_handler(number, stopping.set)
     async with rooms(settings, place, store, stopping) as desk:
         app = make_app(desk)
-        servers = [(make_server(app), process.unix_sockets(place))]
+        lines = Lines(limits_for(descriptors.limit()), asyncio.get_running_loop().time, desk.proxies)
+        servers = [(make_server(app, lines), process.unix_sockets(place))]
         if place.listen:
-            remote = make_server(app, tls_cert=settings.server.tls_cert, tls_key=settings.server.tls_key)
+            remote = make_server(app, lines, tls_cert=settings.server.tls_cert, tls_key=settings.server.tls_key)
             servers.append((remote, [process.tcp_socket(place.listen)]))
         tasks = [asyncio.create_task(server.serve(sockets=sockets)) for server, sockets in servers]
         while not all(server.started for server, _ in servers):

@@ -6,6 +6,7 @@ import os
 
 # A Unix socket's path may have at most 107 bytes.
 MAX_SOCKET_PATH = 100
+MOST_TRIES = 16
 
 
 def state_dir() -> str:
@@ -29,7 +30,23 @@ def runtime_dir(state: str) -> str:
     digest = 0
     for byte in os.fsencode(state):
         digest = (digest * 1000003 ^ byte) & 0xFFFFFFFFFFFF
-    return f"/tmp/danlu-{os.getuid()}-{digest:012x}"
+    return _in_tmp(f"/tmp/danlu-{os.getuid()}-{digest:012x}")
+
+
+def _in_tmp(name: str) -> str:
+    """A folder for sockets where everybody may make folders: the one that is ours, else the first one that nobody has
+    made. Server and commands come to the same answer, whatever others make or remove meanwhile."""
+    names = [name, *(f"{name}-{number}" for number in range(1, MOST_TRIES))]
+    free = ""
+    for one in names:
+        try:
+            found = os.lstat(one)
+        except FileNotFoundError:
+            free = free or one
+            continue
+        if found.st_uid == os.getuid() and found.st_mode & 0o170077 == 0o040000:  # a folder, for its owner only
+            return one
+    return free or name  # which `make_private` and `check_owned` refuse
 
 
 def server_socket(state: str) -> str:
@@ -60,3 +77,16 @@ def make_private(folder: str) -> str:
     if found.st_mode & 0o077:
         os.chmod(folder, 0o700)
     return folder
+
+
+def check_owned(folder: str) -> None:
+    """Refuse a folder of sockets that another user made, or that others may write to: whoever listens there could be
+    anybody. A missing one is fine: nobody listens there."""
+    try:
+        found = os.lstat(folder)
+        if found.st_mode & 0o170000 == 0o120000 and found.st_uid in (0, os.getuid()):  # a link of ours
+            found = os.stat(folder)
+    except OSError:
+        return
+    if found.st_uid not in (0, os.getuid()) or found.st_mode & 0o170022 != 0o040000:
+        raise PermissionError(f"{folder} is not a folder that only you may write to (uid {found.st_uid} has made it)")

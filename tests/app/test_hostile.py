@@ -8,7 +8,7 @@ from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 from urllib.parse import quote
 
 import httpx
@@ -23,7 +23,6 @@ from danlu.actions.people.sign_on_tickets import Codes, challenge_of
 from danlu.actions.people.users import check_new_name
 from danlu.api.app import make_app
 from danlu.api.routes.exec import _read_ask
-from danlu.api.server import Lines
 from danlu.domain.people import _NAME as NAME
 from danlu.domain.people import Actor, Role
 from danlu.engines.base import Ending
@@ -444,18 +443,6 @@ def test_opening_again_makes_the_folders_that_are_missing(tmp_path: Path) -> Non
         assert (await (await come(rig, "zhao")).post(opening)).status_code == 403
 
     on_rig(scenario, tmp_path)
-
-
-def test_nobody_but_root_takes_all_connections() -> None:
-    lines = Lines(2)
-    ends = [cast(asyncio.Transport, object()) for _ in range(4)]
-    assert [lines.take("uid:1000", end) for end in ends] == [True, True, False, False]
-    assert lines.take("uid:1001", ends[2])
-    assert all(lines.take("uid:0", end) for end in ends)
-    lines.let_go("uid:1000", ends[3])
-    assert not lines.take("uid:1000", ends[3]), "one that was never taken frees nothing"
-    lines.let_go("uid:1000", ends[0])
-    assert lines.take("uid:1000", ends[3])
 
 
 def test_one_request_fills_no_memory_and_holds_up_nobody_for_long(tmp_path: Path) -> None:

@@ -24,8 +24,8 @@ def free_port() -> int:
 class Shared:
     """`danlu serve` with a configuration, and people who use it."""
 
-    def __init__(self, here: Installation, **sections: str) -> None:
-        self.here = here
+    def __init__(self, here: Installation, *, prefix: tuple[str, ...] = (), **sections: str) -> None:
+        self.here, self.prefix = here, prefix
         self.port = free_port()
         server = f'state_dir = "{here.home}"\nlisten = "127.0.0.1:{self.port}"\n'
         engine = 'grace = "1s"\ncpus = 4\n'
@@ -38,7 +38,7 @@ class Shared:
         self.process = self.serve()
 
     def serve(self) -> "subprocess.Popen[bytes]":
-        self.process = self.here.begin("serve", "--config", self.config)
+        self.process = self.here.begin("serve", "--config", self.config, prefix=self.prefix)
         eventually(lambda: self.process.poll() is not None or self.is_up(), "the shared server listens")
         assert self.process.poll() is None, self.process.communicate()[1].decode()
         return self.process
@@ -120,25 +120,18 @@ def test_no_token_a_wrong_one_and_one_in_a_url_are_refused(here: Installation) -
     assert shared.process.poll() is None
 
 
-def test_tls_with_a_certificate_of_ones_own(here: Installation) -> None:
+def own_certificate(here: Installation) -> tuple[Path, str]:
+    """A certificate for loopback, and the lines of [server] that use it."""
     cert, key = here.root / "cert.pem", here.root / "key.pem"
-    words = [
-        "openssl",
-        "req",
-        "-x509",
-        "-newkey",
-        "ec",
-        "-pkeyopt",
-        "ec_paramgen_curve:prime256v1",
-        "-nodes",
-        "-days",
-        "2",
-        "-subj",
-        "/CN=danlu",
-    ]
-    words += ["-keyout", str(key), "-out", str(cert), "-addext", "subjectAltName=IP:127.0.0.1"]
-    subprocess.run(words, check=True, capture_output=True)
-    shared = Shared(here, server=f'tls_cert = "{cert}"\ntls_key = "{key}"\n')
+    words = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
+    words += ["-days", "2", "-subj", "/CN=danlu", "-keyout", str(key), "-out", str(cert)]
+    subprocess.run([*words, "-addext", "subjectAltName=IP:127.0.0.1"], check=True, capture_output=True)
+    return cert, f'tls_cert = "{cert}"\ntls_key = "{key}"\n'
+
+
+def test_tls_with_a_certificate_of_ones_own(here: Installation) -> None:
+    cert, lines = own_certificate(here)
+    shared = Shared(here, server=lines)
     token = shared.token("li")
     trusting = {"DANLU_CA_FILE": str(cert)}
     done = shared.danlu(token, "run", "--", "sh", "-c", "echo encrypted; exit 3", code=3, env=trusting)

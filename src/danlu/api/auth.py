@@ -20,6 +20,7 @@ from danlu.actions.people.context import Office
 from danlu.actions.people.sign_on_flow import Signon
 from danlu.actions.people.users import unix_actor
 from danlu.api.bodies import job_out
+from danlu.api.connections import LINE, PEER
 from danlu.domain.job import Job, JobState
 from danlu.domain.people import Actor
 from danlu.engines.base import Engine
@@ -60,8 +61,6 @@ async def desk_of(connection: HTTPConnection) -> Desk:
     return desk
 
 
-# How `api.peers` writes the Unix user at the other end into the place of a client address.
-PEER = "uid:"
 ON_THE_SOCKET = "unix socket"
 LOOK_AGAIN_S, LOOK_S = 15.0, 1.0
 
@@ -85,7 +84,10 @@ async def recognized(connection: HTTPConnection) -> tuple[Actor, Token | None]:
     if scheme.casefold() != "bearer" or not secret:
         raise Unauthorized("this server wants to know who you are", "`danlu login`, or set DANLU_TOKEN")
     now = datetime.now(UTC)
-    return await tokens.bearer(desk.office, secret.strip(), origin=origin_of(connection), now=now)
+    actor, token = await tokens.bearer(desk.office, secret.strip(), origin=origin_of(connection), now=now)
+    if line := connection.scope.get(LINE):
+        line.recognize(actor.name)
+    return actor, token
 
 
 def origin_of(connection: HTTPConnection) -> str:

@@ -190,6 +190,7 @@ class RequestOut(Answer):
     asked_at: str
     decided_by: str
     decided_at: str | None
+    conflict: str
 
 
 class RequestList(Answer):
@@ -285,7 +286,7 @@ def team_out(view: TeamView, roster: Roster) -> dict[str, Any]:
     }
 
 
-def request_out(request: AccountRequest) -> dict[str, Any]:
+def request_out(request: AccountRequest, conflict: str = "") -> dict[str, Any]:
     return {
         "id": request.id,
         "user": request.name,
@@ -297,6 +298,7 @@ def request_out(request: AccountRequest) -> dict[str, Any]:
         "asked_at": time_out(request.asked_at),
         "decided_by": request.decided_by,
         "decided_at": time_out(request.decided_at),
+        "conflict": conflict,
     }
 
 

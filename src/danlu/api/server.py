@@ -1,80 +1,155 @@
-"""uvicorn, with the Unix user of a local client where the address of a remote one would be."""
+"""uvicorn's protocols, with the Unix user of a local client where the address of a remote one would be, and with limits
+for what a client sends before anybody knows who it is."""
 
 import asyncio
-import contextlib
 import json
-import os
-import resource
-import socket
-import struct
-from collections.abc import Iterator
+from typing import Any
 
-import uvicorn
-from starlette.types import ASGIApp, Receive, Scope, Send
+import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+from websockets.frames import Frame
+from websockets.http11 import MAX_LINE_LENGTH, MAX_NUM_HEADERS, Request
 
-from danlu.api.auth import PEER
 from danlu.api.bodies import problem_out
-from danlu.errors import TooMany
+from danlu.api.connections import LINE, PEER, Line
+from danlu.errors import DanluError, Invalid, TooLong, TooMany
 
-_SAID = json.dumps(problem_out(TooMany("you have too many connections open", "end some of your commands"))).encode()
-_TOO_MANY = (
-    b"HTTP/1.1 429 Too Many Requests\r\nConnection: close\r\nContent-Type: application/problem+json\r\n"
-    b"Content-Length: %d\r\n\r\n%s" % (len(_SAID), _SAID)
+MOST_HEAD = 1 << 16  # bytes of a request line with all headers; also of trailers, and of what comes between chunks
+MOST_MESSAGE = (1 << 16) + 1  # bytes of a WebSocket message: 64 KiB, and the byte that says what they are
+MOST_PIECES = 1000  # of one WebSocket message: each takes memory, even an empty one
+LINGER_S = 2.0  # a refused client gets this time to read why
+
+
+def answer_of(error: DanluError, status: int, phrase: str) -> bytes:
+    """A whole HTTP answer, after which the connection is closed."""
+    said = json.dumps(problem_out(error) | {"status": status}).encode()
+    return (
+        b"HTTP/1.1 %d %s\r\nConnection: close\r\nContent-Type: application/problem+json\r\n"
+        b"Content-Length: %d\r\n\r\n%s" % (status, phrase.encode(), len(said), said)
+    )
+
+
+TOO_MANY = answer_of(
+    TooMany("there are too many connections open", "end some of your commands, or try again in a minute"),
+    429,
+    "Too Many Requests",
 )
-ANSWER_S = 1.0  # what an answer that is under way gets at the end
+_TOO_LONG = answer_of(
+    TooLong(f"the headers of the request are longer than {MOST_HEAD >> 10} KiB", "send less of them"),
+    431,
+    "Request Header Fields Too Large",
+)
+_NOT_HTTP = answer_of(Invalid("this is not HTTP", "see docs/api.md"), 400, "Bad Request")
 
 
-def peer_of(transport: asyncio.BaseTransport) -> tuple[str, int] | None:
-    """The Unix user at the other end of a Unix socket, in the form of an address."""
-    connection = transport.get_extra_info("socket")
-    if connection is None or connection.family != socket.AF_UNIX:
-        return None
-    credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
-    _, uid, _ = struct.unpack("3i", credentials)
-    return f"{PEER}{uid}", 0
-
-
-class Lines:
-    """The open connections of each Unix user. Each takes a descriptor, which the server has not without end; root and
-    whose the server is may always come."""
-
-    def __init__(self, most: int) -> None:
-        self._most = most
-        self._open: dict[str, set[asyncio.Transport]] = {}
-        self._free = {f"{PEER}0", f"{PEER}{os.getuid()}"}
-
-    def take(self, peer: str, transport: asyncio.Transport) -> bool:
-        held = self._open.setdefault(peer, set())
-        if len(held) >= self._most and peer not in self._free:
-            return False
-        held.add(transport)
-        return True
-
-    def let_go(self, peer: str, transport: asyncio.Transport) -> None:
-        held = self._open.get(peer, set())
-        held.discard(transport)
-        if not held:
-            self._open.pop(peer, None)
-
-
-# Who is in a job takes five descriptors for one connection.
-LINES = Lines(resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 8)
+class _TooLong(Exception):
+    """Found in a callback of the parser."""
 
 
 class PeerHttp(HttpToolsProtocol):
+    def __init__(self, line: Line, **given: Any) -> None:
+        super().__init__(**given)
+        self.line = line
+        self._unheard = 0  # bytes since the parser last gave us anything of value
+        self._is_refused = False
+
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        peer = peer_of(transport)
-        self.client = peer or self.client
-        if peer and not LINES.take(peer[0], transport):
-            transport.write(_TOO_MANY)
-            transport.close()
+        self.line.end = transport.abort
+        if self.line.address.startswith(PEER):
+            self.client = self.line.address, 0
 
     def connection_lost(self, exc: Exception | None) -> None:
-        _let_go(self.client, self.transport)
+        self.line.lines.let_go(self.line)
         super().connection_lost(exc)
+        self._unset_keepalive_if_required()
+
+    def data_received(self, data: bytes) -> None:
+        if self.line.is_known and self.line in self.line.lines.waiting:
+            self.line.waits()
+        if len(data) <= MOST_HEAD:
+            self._feed(data)
+            return
+        view = memoryview(data)
+        for start in range(0, len(view), MOST_HEAD):
+            # An upgrade in the middle gives the connection to another protocol, which gets nothing of the rest.
+            if self.transport.is_closing() or self.transport.get_protocol() is not self:
+                return
+            self._feed(view[start : start + MOST_HEAD])
+
+    def _feed(self, data: bytes | memoryview) -> None:
+        if self._is_refused:
+            return
+        self._unheard += len(data)
+        try:
+            self.parser.feed_data(data)
+        except httptools.HttpParserUpgrade:
+            if self._should_upgrade():
+                self.handle_websocket_upgrade()
+        except httptools.HttpParserError as error:
+            is_too_long = isinstance(error.__context__, _TooLong) or isinstance(error.__cause__, _TooLong)
+            self._refuse(_TOO_LONG if is_too_long else _NOT_HTTP)
+        else:
+            # The parser joins the pieces of a header one by one: the work grows with the square of its length.
+            if self._unheard > MOST_HEAD:
+                self._refuse(_TOO_LONG)
+
+    def _refuse(self, answer: bytes) -> None:
+        """Answer and close. The client may still be sending, and would lose the answer if nobody read on."""
+        self._is_refused = True
+        self.line.has_asked()
+        if self.cycle is not None and not self.cycle.response_complete:
+            self.transport.abort()  # an answer to an earlier request is under way
+            return
+        self.transport.write(answer)
+        if self.transport.can_write_eof():
+            self.transport.write_eof()
+        self.loop.call_later(LINGER_S, self.transport.abort)
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self.scope[LINE] = self.line  # type: ignore[literal-required]
+        self._unset_keepalive_if_required()
+        self.line.waits()
+
+    def on_headers_complete(self) -> None:
+        if self._unheard > MOST_HEAD and self._head_bytes() > MOST_HEAD:
+            raise _TooLong
+        self._unheard = 0
+        self._unset_keepalive_if_required()
+        super().on_headers_complete()
+        if not self.parser.should_upgrade():
+            self.headers = []  # trailers come to an end here, and change nothing of the request
+
+    def _head_bytes(self) -> int:
+        return len(self.url) + sum(len(name) + len(value) for name, value in self.headers)
+
+    def on_body(self, body: bytes) -> None:
+        self._unheard = 0
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        self._unheard = 0
+        self.line.has_asked()
+        if self.cycle is None or not self.cycle.response_complete:
+            self.line.is_busy = True
+        elif not self.transport.is_closing():  # the answer came before the end of the request
+            self.timeout_keep_alive_task = self.loop.call_later(
+                self.timeout_keep_alive, self.timeout_keep_alive_handler
+            )
+        super().on_message_complete()
+
+    def on_response_complete(self) -> None:
+        self.line.is_busy = bool(self.pipeline)
+        super().on_response_complete()
+
+    def handle_websocket_upgrade(self) -> None:
+        lines = [len(name) + len(value) + 8 for name, value in self.headers]
+        if len(lines) > MAX_NUM_HEADERS or max([*lines, len(self.url) + 32]) > MAX_LINE_LENGTH:
+            self._refuse(_TOO_LONG)  # for the protocol that would take over
+            return
+        super().handle_websocket_upgrade()
 
 
 class PeerWebSocket(WebSocketsSansIOProtocol):
@@ -82,65 +157,27 @@ class PeerWebSocket(WebSocketsSansIOProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self.client = peer_of(transport) or self.client
+        before = transport.get_protocol()
+        assert isinstance(before, PeerHttp)
+        self.line, self.client = before.line, before.client
+        self.line.waits()  # for the first message
+        self.line.is_busy = False  # a stranger in here gives way like one that waits
 
     def connection_lost(self, exc: Exception | None) -> None:
-        _let_go(self.client, self.transport)
+        self.line.lines.let_go(self.line)
         super().connection_lost(exc)
 
+    def handle_connect(self, event: Request) -> None:
+        super().handle_connect(event)
+        if hasattr(self, "scope"):
+            self.scope[LINE] = self.line  # type: ignore[literal-required]
 
-def _let_go(client: tuple[str, int] | None, transport: asyncio.Transport) -> None:
-    if client and client[0].startswith(PEER):
-        LINES.let_go(client[0], transport)
+    def send_receive_event_to_app(self) -> None:
+        self.line.has_asked()
+        super().send_receive_event_to_app()
 
-
-class QuietServer(uvicorn.Server):
-    """A uvicorn server that leaves signals to whoever runs several of them."""
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
-
-    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        hanging_up = asyncio.create_task(self._hang_up())
-        await super().shutdown(sockets)
-        hanging_up.cancel()
-
-    async def _hang_up(self) -> None:
-        """Whoever follows or waits sees a broken line, and comes back: a proper end would look like all there is."""
-        await asyncio.sleep(ANSWER_S)
-        for connection in [*self.server_state.connections]:
-            connection.transport.abort()
-        while self.server_state.connections:  # noqa: ASYNC110 - uvicorn tells nobody
-            await asyncio.sleep(0.01)
-        for task in [*self.server_state.tasks]:
-            task.cancel()
-
-
-def ends_quietly(app: ASGIApp) -> ASGIApp:
-    """Nobody is there any more for an answer that is cancelled: it is no error, as it would be for uvicorn."""
-
-    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
-        with contextlib.suppress(asyncio.CancelledError):
-            await app(scope, receive, send)
-
-    return answer
-
-
-def make_server(app: ASGIApp, *, tls_cert: str = "", tls_key: str = "") -> QuietServer:
-    config = uvicorn.Config(
-        ends_quietly(app),
-        http=PeerHttp,
-        ws=PeerWebSocket,
-        log_config=None,
-        access_log=False,
-        lifespan="off",
-        server_header=False,
-        proxy_headers=False,
-        # Pooled clients must not meet a connection that was closed under them.
-        timeout_keep_alive=75,
-        timeout_graceful_shutdown=5,  # for what even a broken line does not end
-        ssl_certfile=tls_cert or None,
-        ssl_keyfile=tls_key or None,
-    )
-    return QuietServer(config)
+    def handle_cont(self, event: Frame) -> None:
+        if len(self.frames) >= MOST_PIECES:
+            self.transport.abort()
+            return
+        super().handle_cont(event)

@@ -45,6 +45,16 @@ def error_of(status: int, body: bytes) -> errors.DanluError:
     return kind(detail, hint, code=code)
 
 
+def _check_folder(socket: str) -> None:
+    try:
+        paths.check_owned(os.path.dirname(socket))
+    except PermissionError as error:
+        raise errors.Refused(
+            f"your server's socket cannot be trusted: {error}",
+            "remove the folder, or set DANLU_HOME to a folder of yours with a short path",
+        ) from None
+
+
 def new_key() -> str:
     """A name for one submit, under which a repeat is recognized."""
     return os.urandom(16).hex()
@@ -70,6 +80,10 @@ class Wire:
             given = logins.default_server()
         self.is_personal = not given
         self.address = Address(given or "unix://" + paths.server_socket(paths.state_dir()))
+        # `danlu doctor` names it.
+        self._is_own = self.is_personal or (
+            self.address.path != "" and self.address.path == paths.server_socket(paths.state_dir())
+        )
         self.starts = start and self.is_personal
         self._timeout = timeout
         self._headers = {"Accept": "application/json"}
@@ -173,7 +187,7 @@ class Wire:
                 return connection
             connection.close()
         try:
-            return Connection(self.address, self._timeout)
+            return self._connected()
         except NoServer as missing:
             if not (self.starts and start):
                 if self.is_personal:
@@ -184,6 +198,11 @@ class Wire:
         from danlu.client import own_server
 
         own_server.start()
+        return self._connected()
+
+    def _connected(self) -> Connection:
+        if self._is_own:
+            _check_folder(self.address.path)
         return Connection(self.address, self._timeout)
 
     def release(self, answer: Answer) -> None:

@@ -7,7 +7,7 @@ import json
 
 from danlu.client.http import Lost, quoted
 from danlu.client.session import error_of
-from danlu.errors import DanluError, ServerDown
+from danlu.errors import DanluError, Invalid, ServerDown
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from danlu.client.client import Client
 
 STDIN, STDOUT, STDERR = b"\x00", b"\x01", b"\x02"
+MOST_BYTES = 1 << 16  # of one message to the server
 
 
 class Shell:
@@ -34,6 +35,13 @@ class Shell:
         size: tuple[int, int] = (24, 80),
         term: str = "xterm",
     ) -> None:
+        first = {"command": list(command), "tty": tty, "rows": size[0], "columns": size[1], "term": term}
+        said = json.dumps(first).encode("ascii")
+        if len(said) > MOST_BYTES:
+            raise Invalid(
+                f"the command has {len(said) >> 10} KiB, and at most {MOST_BYTES >> 10} KiB reach a job",
+                "give the text to its input, or put it into a file: danlu exec JOB -- sh < FILE",
+            )
         from websockets.client import ClientProtocol
         from websockets.uri import parse_uri
 
@@ -52,7 +60,6 @@ class Shell:
             if self._protocol.handshake_exc is not None:
                 raise ServerDown("the server does not let this command in") from self._protocol.handshake_exc
         self._early = self._frames()  # what came in one piece with the answer
-        first = {"command": list(command), "tty": tty, "rows": size[0], "columns": size[1], "term": term}
         self._tell(first)
 
     def fileno(self) -> int:
@@ -65,10 +72,10 @@ class Shell:
         """Give the command input; empty means: no more."""
         if not self._is_open:
             return  # the command has ended: nobody reads this any more
-        if data:
-            self._protocol.send_binary(STDIN + data)
+        for start in range(0, len(data), MOST_BYTES):
+            self._protocol.send_binary(STDIN + data[start : start + MOST_BYTES])
             self._flush()
-        else:
+        if not data:
             self._tell({"eof": True})
 
     def resize(self, rows: int, columns: int) -> None:

@@ -19,21 +19,22 @@ log = logging.getLogger(__name__)
 async def login(
     office: Office, *, user: str, password: str, is_hashed: bool = False, origin: str, now: datetime
 ) -> tuple[Person, Token, str]:
-    """A token for who knows the password. Unknown names and wrong passwords are answered alike, after the same work."""
+    """A token for who knows the password. Unknown names and wrong passwords are answered alike, after the same work.
+    So are requests for a name, whether there is an account of this name or not."""
     office.gate.enter(user[:64], origin, now)
     asked = undecided_of(office.roster, user)
     found = office.roster.persons.get(user)
-    kept = found.password if found else asked.password if asked else ""
-    if not await passwords.is_right(kept, passwords.given_value(password, is_hashed=is_hashed)):
+    kept, value = found.password if found else "", passwords.given_value(password, is_hashed=is_hashed)
+    if not await passwords.is_right(kept, value):
+        if await passwords.is_right(asked.password if asked else "", value) and asked:
+            office.gate.was_no_guess(user[:64], origin, now)
+            raise not_open(asked)
         # Whatever was typed as a name stays out of the log: it may be the password.
         log.info("a login%s from %s was refused", f" as {user}" if found else "", origin)
         raise Unauthorized(
             "the name or the password is wrong",
             "an administrator can reset it: `danlu passwd NAME`; who has no account asks for one: `danlu account ask`",
         )
-    if found is None and asked is not None:
-        office.gate.passed(user[:64], origin)
-        raise not_open(asked)
     person = office.roster.persons.get(user)
     if person is None or person.password != kept:
         raise Unauthorized("the password was changed at this moment", "log in again")

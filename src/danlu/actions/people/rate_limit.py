@@ -106,6 +106,14 @@ class Gate:
         self._tries.forget(here)
         self.passed_place(origin)
 
+    def was_no_guess(self, name: str, origin: str, now: datetime) -> None:
+        """The last try had a right password, but not of an account: the try does not count, and wrong ones still do."""
+        here = _together(name, place_of(origin))
+        self._tries.give_back(here)
+        if here not in self._known and self._tries.is_free(here, now):
+            self._names.give_back(name)
+        self.passed_place(origin)
+
     def enter_place(self, origin: str, now: datetime) -> None:
         """A try at what nobody's name goes with."""
         if wait := self._places.wait(place_of(origin), now):

@@ -1,8 +1,9 @@
 """Getting in: somebody asks for an account in a team, its leader approves, an administrator opens it."""
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from danlu.actions.audit import entry
 from danlu.actions.jobs.submit import new_id
@@ -10,15 +11,18 @@ from danlu.actions.people import passwords
 from danlu.actions.people.context import Office
 from danlu.actions.people.rate_limit import place_of, too_many
 from danlu.actions.people.teams import find_team
-from danlu.actions.people.users import account_changes, check_new_name, check_said, make_folders
+from danlu.actions.people.users import account_changes, check_new_name, check_said, check_word, make_folders
 from danlu.domain.people import AccountRequest, Actor, AuditEntry, Membership, Person, RequestState, demand
-from danlu.errors import Forbidden, NotFound, Refused
+from danlu.errors import DanluError, Forbidden, NotFound, Refused
 from danlu.provision.homes import Folder
 from danlu.state.people import Roster
+from danlu.store.people_protocol import PeopleChange
 from danlu.unix.users import is_unix_user
 
-MOST_OPEN = 500
+MOST_WAITING = 500  # of people who came with nothing but a password
+ANSWER_WITHIN = timedelta(days=14)
 UNDECIDED = (RequestState.ASKED, RequestState.APPROVED)
+_REQUEST = "request "  # with the id, what the audit log tells of a request begins with
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,32 +45,66 @@ async def ask(
     origin: str,
     now: datetime,
 ) -> AccountRequest:
-    """Anybody may ask, not too often. The password is hashed at once, and is the account's if it is opened."""
+    """Anybody may ask, not too often. The password is hashed at once, and is the account's if it is opened.
+
+    The answer does not tell strangers which accounts, Unix users and requests there are: `conflicts` tells the people
+    who decide."""
     if wait := office.asks.wait(place_of(origin), now):
         raise too_many("too many requests for an account", wait)
     office.asks.count(place_of(origin), now)
     check_said(full_name, email, why)
     find_team(office.roster, team)
-    _check_free(office, name)
+    check_word(name)
     kept = await passwords.hashed(passwords.new_value(password))
     async with office.changing:
-        _check_free(office, name)
-        if sum(one.state in UNDECIDED for one in office.roster.requests.values()) >= MOST_OPEN:
-            raise Refused("too many requests wait for an answer", "ask an administrator to look at them")
         made = AccountRequest(new_id(), name, team, now, full_name=full_name, email=email, why=why, password=kept)
         # Nobody has proved to be this person: the log says where it came from.
-        asked = AuditEntry(now, "", "request.ask", name, f"request {made.id}, team {team}", origin)
-        await office.roster.record([made], [asked])
+        asked = AuditEntry(now, "", "request.ask", name, f"{_REQUEST}{made.id}, team {team}", origin)
+        gone = [_ended(one, why, now) for one, why in await _giving_way(office, now)]
+        changes: list[PeopleChange] = [made, *(change for change, _ in gone)]
+        await office.roster.record(changes, [asked, *(noted for _, noted in gone)])
     return made
 
 
-def _check_free(office: Office, name: str) -> None:
-    check_new_name(office.roster, name, by_admin=False)
-    if undecided_of(office.roster, name):
-        raise Refused(
-            f"an account `{name}` was asked for already",
-            "`danlu login` with the password of then says how it stands; or take another name",
-        )
+async def _giving_way(office: Office, now: datetime) -> list[tuple[AccountRequest, str]]:
+    """Requests of strangers that end now, and why: those that nobody answered for long, and the oldest one of the
+    address with the most if there are too many. So a flood from elsewhere keeps nobody from asking."""
+    waiting = [one for one in office.roster.requests.values() if one.state is RequestState.ASKED and one.password]
+    overdue = [one for one in waiting if now - one.asked_at >= ANSWER_WITHIN]
+    gone = [(one, f"no answer in {ANSWER_WITHIN.days} days") for one in overdue]
+    if len(waiting) - len(overdue) >= MOST_WAITING:
+        asked = await office.store.audit(limit=4 * MOST_WAITING, what="request.ask")
+        origins = {one.detail.removeprefix(_REQUEST).partition(",")[0]: place_of(one.origin) for one in asked}
+        by_place: dict[str, list[AccountRequest]] = {}
+        for one in waiting:
+            if one not in overdue:
+                by_place.setdefault(origins.get(one.id, one.id), []).append(one)
+        most = max(by_place.values(), key=len)
+        gone.append((most[0], f"gave way: {MOST_WAITING} requests wait, {len(most)} of them from one address"))
+    return gone
+
+
+def _ended(request: AccountRequest, why: str, now: datetime) -> tuple[AccountRequest, AuditEntry]:
+    detail = f"{_REQUEST}{request.id}, team {request.team}: {why}"
+    ended = replace(request, state=RequestState.REFUSED, decided_at=now, password="")
+    return ended, AuditEntry(now, "", "request.refuse", request.name, detail)
+
+
+def conflicts(office: Office, asked: Sequence[AccountRequest]) -> dict[str, str]:
+    """By id of a request, for the people who decide about it: why its name cannot be given, or who else wants it."""
+    waiting = Counter(one.name for one in office.roster.requests.values() if one.state in UNDECIDED)
+    found = {}
+    for one in asked:
+        if one.state not in UNDECIDED:
+            continue
+        try:
+            check_new_name(office.roster, one.name, by_admin=False)
+        except DanluError as error:
+            found[one.id] = error.text
+        else:
+            if waiting[one.name] > 1:
+                found[one.id] = f"{waiting[one.name]} requests for this name: ask the person for the id of theirs"
+    return found
 
 
 def listed(office: Office, actor: Actor, *, decided: bool = False) -> list[AccountRequest]:
@@ -82,6 +120,8 @@ async def approve(office: Office, actor: Actor, request_id: str, *, now: datetim
     """A leader's word; where the configuration says that it is enough, it opens the account. It is not for the name
     of a Unix user: who asks may be anybody, and would be that user here."""
     request = _find(office, actor, "request.approve", request_id)
+    if request.state in UNDECIDED:
+        check_new_name(office.roster, request.name, by_admin=False)
     if office.rules.leaders_open and (actor.is_admin or not is_unix_user(request.name)):
         return await _open(office, actor, request_id, now, verb="request.approve")
     async with office.changing:
@@ -113,8 +153,10 @@ async def refuse(office: Office, actor: Actor, request_id: str, *, why: str, now
 
 
 def undecided_of(roster: Roster, name: str) -> AccountRequest | None:
-    """The request for an account of this name that waits for an answer."""
-    return next((one for one in roster.requests.values() if one.name == name and one.state in UNDECIDED), None)
+    """The newest request for an account of this name that waits for an answer: whoever asks again sees their own, and
+    learns nothing of the others."""
+    found = [one for one in roster.requests.values() if one.name == name and one.state in UNDECIDED]
+    return found[-1] if found else None
 
 
 def not_open(request: AccountRequest) -> Forbidden:
@@ -158,5 +200,5 @@ def _undecided(office: Office, request_id: str) -> AccountRequest:
 
 
 def _entry(actor: Actor, verb: str, request: AccountRequest, now: datetime, said: str = "") -> AuditEntry:
-    detail = f"request {request.id}, team {request.team}" + (f": {said}" if said else "")
+    detail = f"{_REQUEST}{request.id}, team {request.team}" + (f": {said}" if said else "")
     return entry(actor, verb, request.name, detail, now=now)

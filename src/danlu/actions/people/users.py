@@ -82,7 +82,7 @@ def is_last_admin(roster: Roster, name: str) -> bool:
 def check_new_name(roster: Roster, name: str, *, by_admin: bool, as_submitter: bool = False) -> str:
     """A name that a new account may have: nobody's yet, and not one that stands for power on this machine. Where jobs
     run `as_submitter`, an administrator cannot give that away either: being one here is not being root."""
-    check_name(name, "an account")
+    check_word(name)
     if name in roster.persons:
         raise Refused(f"there is an account `{name}` already", "take another name")
     found = find_unix_user(name)
@@ -92,16 +92,18 @@ def check_new_name(roster: Roster, name: str, *, by_admin: bool, as_submitter: b
             f"`{name}` is the machine's own administrator: it is one here too, without an account, and in no team",
             "for work in a team, take another name: `danlu user create NAME --team TEAM`",
         )
-    # Jobs may run as the Unix user of this name. One without a name is called by its number (`api.desk`).
-    if (
-        name in _RESERVED
-        or re.fullmatch(r"uid\d+", name)
-        or uid == 0
-        or (0 < uid < lowest_uid() and (as_submitter or not by_admin))
-        or (not by_admin and uid == os.getuid())
-    ):
+    # Jobs may run as the Unix user of this name.
+    if uid == 0 or (0 < uid < lowest_uid() and (as_submitter or not by_admin)) or (not by_admin and uid == os.getuid()):
         raise Refused(f"the name `{name}` is taken by the machine", "take another name")
     return name
+
+
+def check_word(name: str) -> None:
+    """A word that can be the name of an account, whoever has it. Unix users without a name are called by their number
+    (`api.desk`)."""
+    check_name(name, "an account")
+    if name in _RESERVED or re.fullmatch(r"uid\d+", name):
+        raise Refused(f"the name `{name}` is taken by the machine", "take another name")
 
 
 def account_changes(person: Person, memberships: Sequence[Membership], quota: Quota | None) -> list[PeopleChange]:

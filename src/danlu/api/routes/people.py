@@ -1,5 +1,6 @@
 """Routes of people: users, teams, requests for accounts, the audit log."""
 
+import asyncio
 from datetime import UTC, datetime
 
 from fastapi import APIRouter, Request
@@ -167,7 +168,10 @@ async def ask_for_account(desk: TheDesk, request: Request) -> Response:
 
 @router.get("/requests", response_model=RequestList)
 async def list_requests(desk: TheDesk, actor: TheActor, decided: bool = False) -> Response:
-    return Json({"items": [request_out(one) for one in requests.listed(desk.office, actor, decided=decided)]})
+    found = requests.listed(desk.office, actor, decided=decided)
+    # In a thread: the directory of Unix users may be far away.
+    conflicts = await asyncio.to_thread(requests.conflicts, desk.office, found)
+    return Json({"items": [request_out(one, conflicts.get(one.id, "")) for one in found]})
 
 
 @router.post("/requests/{request_id}/approve", response_model=DecidedOut)

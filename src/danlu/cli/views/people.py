@@ -110,7 +110,10 @@ def render_requests(requests: Sequence[Data], now: float, width: int | None) -> 
         ]
         for one in requests
     ]
-    return render_table(["ID", "USER", "TEAM", "STATE", "ASKED", "NAME", "EMAIL", "WHY"], rows, width)
+    # An older server does not say it.
+    notes = [f"{one['id']}: {one['conflict']}" for one in requests if one.get("conflict")]
+    table = render_table(["ID", "USER", "TEAM", "STATE", "ASKED", "NAME", "EMAIL", "WHY"], rows, width)
+    return "\n".join([table, *(["", *notes] if notes else [])])
 
 
 def render_audit(entries: Sequence[Data], width: int | None) -> str:

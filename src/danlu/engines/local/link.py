@@ -10,7 +10,8 @@ from typing import Any, cast
 
 from danlu.engines.local.protocol import PROTOCOL, parse_line, render_line
 from danlu.errors import EngineDown
-from danlu.paths import make_private
+from danlu.paths import check_owned, make_private
+from danlu.unix.descriptors import with_usual_limit
 
 START_WITHIN_SECONDS = 15.0
 ANSWER_WITHIN_SECONDS = 60.0
@@ -134,6 +135,7 @@ class KeeperLink:
 
     async def _try_connect(self) -> bool:
         loop = asyncio.get_running_loop()
+        check_owned(os.path.dirname(self._socket))
         try:
             _, wire = await loop.create_unix_connection(lambda: _Wire(self), self._socket)
         except (FileNotFoundError, ConnectionError):
@@ -284,9 +286,10 @@ def start_keeper(state_dir: str, socket: str, options: tuple[str, ...], *, stdou
     utf8 = ("-X", "utf8") if sys.getfilesystemencoding() == "utf-8" else ()
     journal = os.path.join(state_dir, "keeper.journal")
     arguments = [*utf8, "-c", _PROGRAM, _SOURCES, "--socket", socket, "--journal", journal, *options]
+    program, words = with_usual_limit(sys.executable, [sys.executable, "-I", "-S", *arguments])
     return os.posix_spawn(
-        sys.executable,
-        [sys.executable, "-I", "-S", *arguments],
+        program,
+        words,
         env,
         setsid=True,
         file_actions=[

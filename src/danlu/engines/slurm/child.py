@@ -8,6 +8,8 @@ import subprocess
 import time
 from collections.abc import Mapping, Sequence
 
+from danlu.unix.descriptors import with_usual_limit
+
 MOST_BYTES = 1 << 16  # of each of its outputs
 
 
@@ -16,8 +18,9 @@ def run_child(
 ) -> tuple[int, bytes, bytes]:
     """Its exit code, output and complaints. Raises TimeoutExpired and OSError."""
     pipe = subprocess.PIPE
+    program, words = with_usual_limit(program, argv)
     process = subprocess.Popen(
-        argv,
+        words,
         executable=program,
         env=env,
         cwd="/",

@@ -19,6 +19,7 @@ from danlu.engines.slurm.child import run_child
 from danlu.engines.slurm.text.messages import is_out_of_reach, last_words
 from danlu.errors import EngineDown
 from danlu.unix.become import as_user
+from danlu.unix.descriptors import with_usual_limit
 
 USUAL_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 # A controller that is busy with a large queue answers late; sbatch itself gives up after MessageTimeout.
@@ -146,10 +147,13 @@ class Commands:
     def _ask(self, argv: tuple[str, ...], env: dict[str, str], stdin: str, patience_s: float) -> Answer:
         pipe = subprocess.PIPE
         given = pipe if stdin else subprocess.DEVNULL
+        program, words = with_usual_limit(argv[0], argv)
         # Not a pipe: a command with much to say would wait for its reader again and again.
         with (
             open(os.memfd_create("answer"), "r+b") as file,
-            subprocess.Popen(argv, env=env, cwd="/", stdin=given, stdout=file, stderr=pipe) as process,
+            subprocess.Popen(
+                words, executable=program, env=env, cwd="/", stdin=given, stdout=file, stderr=pipe
+            ) as process,
         ):
             self._questions.add(process)
             try:

@@ -15,6 +15,7 @@ from typing import IO
 
 from danlu.engines.slurm.commands import Person, become
 from danlu.errors import EngineDown
+from danlu.unix.descriptors import with_usual_limit
 
 CHUNK = 1 << 16
 HANG_UP_S = 2.0
@@ -61,7 +62,7 @@ def _taken(*files: IO[bytes] | None) -> list[int]:
 def _spawn(
     program: str, argv: list[str], env: dict[str, str], person: Person, stdin: int, stdout: int, stderr: int
 ) -> "subprocess.Popen[bytes]":
-    executable, words = become(person, program, argv)
+    executable, words = with_usual_limit(*become(person, program, argv))
     return subprocess.Popen(
         words,
         executable=executable,
