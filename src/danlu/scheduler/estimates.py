@@ -1,4 +1,4 @@
-"""When an entry may start though nobody can say: what has no time limit is taken to end all the same."""
+"""Guess a start time when no exact estimate exists: assume an end for runs without a time limit."""
 
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -8,14 +8,15 @@ from math import ceil
 from danlu.scheduler.plan import plan
 from danlu.scheduler.snapshot import Holding, Plan, Snapshot, Wait, Waiting
 
-# What nobody knows better of a run that has not begun, or only just.
+# The assumed duration of a run without a time limit that has just begun or has not begun.
 _USUAL = timedelta(hours=1)
-# Reasons that no waiting ends.
+# Waiting does not resolve these reasons.
 _HOPELESS = frozenset({"never_fits", "closed", "no_queue", "disabled", "left_team"})
 
 
 def with_guess(wait: Wait, snapshot: Snapshot, key: str, after: tuple[str, ...] = ()) -> Wait:
-    """The wait, with a guess where there is no estimate; `after` are the jobs and arrays that the entry waits for."""
+    """Return the wait, with a guess if the wait has no estimate. `after`: the jobs and arrays that the entry depends
+    on."""
     if wait.estimated_at is not None or wait.reason.code in _HOPELESS:
         return wait
     guessed = Guess(snapshot).start(key, after)
@@ -23,7 +24,7 @@ def with_guess(wait: Wait, snapshot: Snapshot, key: str, after: tuple[str, ...] 
 
 
 class Guess:
-    """A run without a time limit is taken to last as long again as it has run so far, and an hour at least."""
+    """A plan in which a run without a time limit lasts as long again as it has run so far, and an hour at least."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         now = snapshot.now
@@ -38,7 +39,8 @@ class Guess:
         return plan(self._snapshot)
 
     def start(self, key: str, after: tuple[str, ...] = ()) -> datetime | None:
-        """Of the next job of an entry; `after` are the jobs and arrays it waits for. None: not by waiting."""
+        """The start of the next job of an entry. `after`: the jobs and arrays it depends on. None: waiting does not
+        help."""
         if after:
             ends = [end for one in after if (end := self.end(one)) is not None]
             return max(ends, default=None)
@@ -50,13 +52,14 @@ class Guess:
         return wait.estimated_at
 
     def end(self, key: str) -> datetime | None:
-        """Of a job, or of the last job of an array, that runs or waits."""
+        """The end of an active job, or of the last job of an active array."""
         held = self._held(key)
         ends = [one.ends_at for one in held if one.ends_at]
         entry = self._entry(key)
         start = self.start(entry.key) if entry and entry.blocked is None else None
         if entry and start and entry.time_limit:
-            rounds = ceil(entry.count / max(len(held) + entry.may_start, 1))  # as many at once as its limit allows
+            # the array limit bounds how many run at once
+            rounds = ceil(entry.count / max(len(held) + entry.may_start, 1))
             ends.append(start + rounds * entry.time_limit)
         return max(ends, default=None)
 
