@@ -107,7 +107,7 @@ def test_a_cluster_that_is_well(doctor: Doctor, here: Installation, version: str
     try:
         found = doctor(cluster, "--deep")
         assert troubles(found) == set(), found
-        assert found["limits.held"]["found"] == "the kernel holds jobs to their cards, memory and cores"
+        assert found["limits.held"]["found"] == "the kernel limits jobs to their cards, memory and cores"
         assert found["deep.devices"]["level"] == "ok"
         assert found["deep.folder"]["level"] == "ok"
         assert found["deep.clock"]["level"] == "ok"

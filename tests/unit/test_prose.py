@@ -15,6 +15,10 @@ PACKAGE = ROOT / "src" / "danlu"
 # Folders (without their subfolders) and pages that keep the rule. Both lists only grow.
 ROOMS = [
     "scheduler",
+    "tools/simulate",
+    "tools/doctor",
+    "tools/doctor/look",
+    "tools/doctor/judge",
 ]
 PAGES: list[str] = []
 

@@ -102,7 +102,7 @@ def test_an_invented_trace_goes_through(place: Path) -> None:
     (place / "people.toml").write_text('[quotas]\n"team:nlp" = "gpus=4 borrow=yes"\n"team:hci" = "gpus=1"\n')
     done = danlu(place, "made.csv", "--config", "danlu.toml", "--people", "people.toml", "--step", "30s", "--json")
     assert done.returncode == 0, done.stderr
-    assert "note: no job in the trace is of team:hci" in done.stderr
+    assert "note: team:hci has a quota but no job in the trace" in done.stderr
     data = json.loads(done.stdout)
     assert (data["in_all"]["jobs"], data["unfinished"], data["is_complete"]) == (200, 0, True)
     assert data["in_all"]["ended"] + data["in_all"]["never"] == 200
