@@ -19,6 +19,12 @@ ROOMS = [
     "tools/doctor",
     "tools/doctor/look",
     "tools/doctor/judge",
+    "tools/slurm_setup",
+    "cli/views",
+    "cli/grammar",
+    "client",
+    "monitor",
+    "store",
 ]
 PAGES: list[str] = []
 
