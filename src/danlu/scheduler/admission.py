@@ -169,7 +169,7 @@ class Admission:
             hold = Hold(amounts, min(until, FAR), is_firm)
             for account in accounts:
                 account.add(amounts, is_firm)
-                account.begun.append(hold)
+                account.started.append(hold)
 
     def _take_pending(self, waiting: Waiting) -> Standing:
         """Count an entry in the engine's queue; return its standing after the entries handed over earlier."""
@@ -212,7 +212,7 @@ class Admission:
     def _first_claim(self, account: Account, is_preemptible: bool) -> tuple[float, list[int]]:
         """The start of the first claim, and the amounts held now that will still be held then."""
         key = (account.holder, is_preemptible)
-        moves = len(account.claims) + len(account.begun)
+        moves = len(account.claims) + len(account.started)
         known = self._lasting.get(key)
         if known is None or known[0] != moves:
             first = min([self._claim_at(claim) for claim in account.claims])
@@ -230,7 +230,7 @@ class Admission:
             if not (only_firm and held.is_preemptible):
                 amounts = amounts_of_run(held, self.shards_per_gpu)
                 yield Hold(amounts, end_of(held, self._now), not held.is_preemptible)
-        for hold in account.begun:
+        for hold in account.started:
             if hold.is_firm or not only_firm:
                 yield hold
 
@@ -258,7 +258,7 @@ class Admission:
             if all(account.held[kind] <= limit for kind, limit in account.limits):
                 continue
             total = list(account.firm)
-            for hold in account.begun:  # a start of this plan takes nothing back yet
+            for hold in account.started:  # a start of this plan takes nothing back yet
                 if hold.is_firm:
                     total = [amount - less for amount, less in zip(total, hold.amounts, strict=True)]
             stays = [held for held in account.runs if held.is_preemptible and not held.is_stopping]

@@ -53,9 +53,8 @@ class Pass:
         self.admission = Admission(snapshot, self.reservations.start_of) if snapshot.quotas else None
         self.starts: list[Start] = []
         self.handed: list[str] = []
-        self._at_engine = Counter(
-            (entry.user, entry.queue) for entry in snapshot.pending
-        )  # entries in the engine's queue
+        # Entries in the engine's queue.
+        self._at_engine = Counter((entry.user, entry.queue) for entry in snapshot.pending)
         self.not_started = NotStarted()
         self.borrowers: list[Waiting] = []
         self._snapshot = snapshot
@@ -95,7 +94,7 @@ class Pass:
                 if self._start(waiting, until, shape, order, stage):
                     continue
             left[waiting.key] = waiting
-            if reservations.open or not is_single_owner:
+            if reservations.slots_left or not is_single_owner:
                 self._wait_for_room(waiting, until, order, stage)
 
     def _start(self, waiting: Waiting, until: float, shape: Shape, order: QueueOrder, stage: Standing) -> bool:
@@ -111,7 +110,7 @@ class Pass:
             most = room
             self.not_started.crowded.add(waiting.key)
             self.not_started.entries[waiting.key] = waiting
-        for begun in range(1, most + 1):
+        for started in range(1, most + 1):
             seats = self._take(want, shape)
             if not seats and not hands_over:
                 return False
@@ -125,13 +124,13 @@ class Pass:
             is_alone = order.charge(waiting)
             if admission is not None:
                 admission.take(waiting, until)
-            if begun == most:
+            if started == most:
                 break
             if not is_alone:
-                order.put_back(_rest(waiting, begun))
+                order.put_back(_rest(waiting, started))
                 return True
             if admission is not None and (standing := admission.standing(waiting, until)) > stage:
-                self._defer(_rest(waiting, begun), until, standing)
+                self._defer(_rest(waiting, started), until, standing)
                 return True
         if most < waiting.count and waiting.key not in self.not_started.crowded:
             self.not_started.limited.add(waiting.key)
@@ -185,7 +184,7 @@ class Pass:
             cards = self._reclaim.make_room(waiting, until)
             if cards is not None:
                 self.not_started.reclaiming[waiting.key] = self.not_started.reclaiming.get(waiting.key, 0) + cards
-        if self.reservations.open:
+        if self.reservations.slots_left:
             self.reservations.request(waiting)
 
     def _take(self, want: Want, shape: Shape) -> tuple[Seat, ...]:
@@ -210,7 +209,7 @@ class Pass:
         reservations, admission = self.reservations, self.admission
         if stage is BORROWS:
             self.not_started.borrowing.add(waiting.key)
-        if not reservations.open:
+        if not reservations.slots_left:
             order.charge(waiting)
             return
         if admission is None or stage is not ENTITLED:
@@ -226,7 +225,7 @@ class Pass:
             if cards is None:
                 return
             self.not_started.reclaiming[waiting.key] = self.not_started.reclaiming.get(waiting.key, 0) + cards
-            if not reservations.open or admission.standing(waiting, until) > stage:
+            if not reservations.slots_left or admission.standing(waiting, until) > stage:
                 return
 
     @cached_property
@@ -249,8 +248,8 @@ class Pass:
                 self.admission.refuse(rest, until)
 
 
-def _rest(waiting: Waiting, begun: int) -> Waiting:
-    return replace(waiting, count=waiting.count - begun, may_start=waiting.may_start - begun)
+def _rest(waiting: Waiting, started: int) -> Waiting:
+    return replace(waiting, count=waiting.count - started, may_start=waiting.may_start - started)
 
 
 def _asks_no_less(one: tuple[int, int, float], other: tuple[int, int, float]) -> bool:

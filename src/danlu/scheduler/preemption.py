@@ -25,9 +25,8 @@ class FreeableBound:
         ended = [(cpus, memory) for end, cpus, memory in node.releases if end <= by]
         ended += [(seat.cpus, seat.memory_mib) for seat in seats]
         busy = node.busy
-        self.idle = len(node.cards.model_of) - sum(
-            [end > by for end in busy.values()]
-        )  # cards, if none of these leaves
+        # Free cards if no borrowed run leaves.
+        self.idle = len(node.cards.model_of) - sum([end > by for end in busy.values()])
         self.cards = self.idle + sum([busy.get(index, 0.0) > by for index in freed if index is not None])
         self.cpus = node.cpus + sum([cpus for cpus, _ in ended])
         self.memory = node.memory + sum([memory for _, memory in ended])

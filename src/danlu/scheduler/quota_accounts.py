@@ -70,8 +70,8 @@ class Account:
     """A quota, and the amounts counted against the quota."""
 
     __slots__ = (
-        "begun", "borrows", "claimed", "claims", "firm", "has_waiter", "held", "holder", "is_spent", "limits", "quota",
-        "runs",
+        "borrows", "claimed", "claims", "firm", "has_waiter", "held", "holder", "is_spent", "limits", "quota", "runs",
+        "started",
     )  # fmt: skip
 
     def __init__(self, holder: str, quota: Quota, shards_per_gpu: int) -> None:
@@ -85,7 +85,7 @@ class Account:
         self.firm = [0, 0, 0, 0, 0]  # the part of `held` by non-preemptible runs
         self.is_spent = False  # the GPU-hours of the period are used up
         self.runs: list[Holding] = []
-        self.begun: list[Hold] = []  # by this plan
+        self.started: list[Hold] = []  # by this plan
         self.claims: list[Claim] = []
         self.claimed = [0, 0, 0, 0, 0]
         self.has_waiter = False  # a claim belongs to an entry waiting for this quota

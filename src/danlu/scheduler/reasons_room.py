@@ -14,7 +14,7 @@ from danlu.scheduler.snapshot import Waiting
 
 ARRAY_LIMIT = Reason("array_limit", "as many tasks of this array run as its limit allows")
 CROWDED = Reason(
-    "crowded", "your limit of pending jobs in the cluster's queue is reached; it is handed over as they start"
+    "crowded", "the limit of pending jobs in the cluster's queue is reached; this job is handed over as others start"
 )
 CLOSED = Reason("closed", "the nodes that could run this job take no new jobs at present")
 

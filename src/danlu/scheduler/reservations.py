@@ -31,18 +31,18 @@ class Reservations:
         self._starts: dict[str, float] = {}
         self._rough: dict[tuple[int | str | None, ...], float] = {}
         self.pending: list[Waiting] = []
-        self.open = MAX_RESERVATIONS
-        self._wide = MAX_WIDE_RESERVATIONS
+        self.slots_left = MAX_RESERVATIONS
+        self._wide_left = MAX_WIDE_RESERVATIONS
 
     def request(self, waiting: Waiting) -> bool:
         """Queue a reservation, if reservations are left and the entry could ever run."""
         if not self._fleet.fits_ever(waiting):
             return False
         if waiting.ask.nodes > 1:
-            if not self._wide:
+            if not self._wide_left:
                 return False
-            self._wide -= 1
-        self.open -= 1
+            self._wide_left -= 1
+        self.slots_left -= 1
         self.pending.append(waiting)
         return True
 

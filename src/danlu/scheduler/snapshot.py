@@ -59,7 +59,7 @@ class Snapshot:
     # GPU-hours of ended runs: decayed, and within the current period of the quota.
     use: Mapping[str, float] = field(default_factory=dict)
     spent: Mapping[str, float] = field(default_factory=dict)
-    boosted: frozenset[str] = frozenset()  # first within their priority: see `account.is_boosted`
+    boosted: frozenset[str] = frozenset()  # first within their priority: see `people.is_boosted`
     shards_per_gpu: int = SHARDS_PER_GPU
     engine_places: bool = False
     pending: tuple[Waiting, ...] = ()  # in the engine's queue: these hold quota, but no seat

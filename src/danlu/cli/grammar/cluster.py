@@ -8,23 +8,23 @@ FAKE = Option("--fake", help="simulate all nodes of the file on this machine, to
 
 CLUSTER = (
     Command(
-        "status", "server:status", "cluster", "the server, its cards and its jobs", (JSON,),
+        "status", "server:status", "cluster", "show the server, its cards and its jobs", (JSON,),
         examples=("danlu status",),
     ),
     Command(
-        "nodes", "server:nodes", "cluster", "machines and their free resources", (JSON,),
+        "nodes", "server:nodes", "cluster", "list machines and their free resources", (JSON,),
         examples=("danlu nodes --json",),
     ),
     Command(
-        "queues", "queues:queues", "cluster", "queues: free resources, permitted users, rules",
+        "queues", "queues:queues", "cluster", "list queues: free resources, permitted users, rules",
         (JSON,), words="NAME", words_min=0, examples=("danlu queues", "danlu queues train --json"),
     ),
-    Command("gpus", "server:gpus", "cluster", "cards and their holders", (JSON,), examples=("danlu gpus",)),
+    Command("gpus", "server:gpus", "cluster", "list cards and their holders", (JSON,), examples=("danlu gpus",)),
 )  # fmt: skip
 
 SHARES = (
     Command(
-        "quota", "quotas:show", "shares", "limits and usage of you and your teams",
+        "quota", "quotas:show", "shares", "show limits and usage of you and your teams",
         (
             Option("--all", "-a", help="all quotas"),
             Option("--csv", help="print CSV for a spreadsheet"),
@@ -45,7 +45,7 @@ SHARES = (
         examples=("danlu quota clear user:li",),
     ),
     Command(
-        "usage", "quotas:usage", "shares", "GPU-hours held and asked for, CPU-hours, runs and waiting times",
+        "usage", "quotas:usage", "shares", "report GPU-hours held and requested, CPU-hours, runs and waits",
         (
             Option("--user", metavar="NAME|me", help="only this user"),
             Option("--team", metavar="NAME", help="only this team"),
@@ -58,7 +58,7 @@ SHARES = (
         examples=("danlu usage", "danlu usage --team nlp --since 2026-07-01", "danlu usage --by team --csv"),
     ),
     Command(
-        "boost", "quotas:boost", "shares", "put a user's jobs first for some days (leaders); alone: list",
+        "boost", "quotas:boost", "shares", "put a user's jobs first for some days (leaders), or list boosts",
         (
             Option("--until", metavar="DATE|3d", help="end: a date or a duration; at most 30 days"),
             Option("--why", metavar="TEXT", help="the reason, shown to the team"),
@@ -143,5 +143,5 @@ OTHER = (
         "completion", "completion:script", "other", "print a shell completion script: bash, zsh or fish",
         words="SHELL", examples=('eval "$(danlu completion bash)"',),
     ),
-    Command("version", "server:version", "other", "the version of this command", (JSON,), examples=("danlu version",)),
+    Command("version", "server:version", "other", "print the version", (JSON,), examples=("danlu version",)),
 )  # fmt: skip

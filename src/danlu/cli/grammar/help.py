@@ -33,7 +33,7 @@ def render_overview(paint: Callable[[str, str], str]) -> str:
         "`danlu COMMAND --help` shows a command's options.",
         "Name a job by its id, by a prefix of its id, or by @ (your last job).",
         "Exit codes: 0 done, 1 the job failed, 2 wrong usage, 3 refused, 4 out of reach.",
-        "`run` and `exec` end with the exit code of the job.",
+        "`run` and `exec` end with the exit code of their command.",
     ]
     return "\n".join(lines)
 

@@ -25,7 +25,7 @@ ASK = (
         help="the job may be stopped with a checkpoint and queued again; needed to borrow beyond a quota",
     ),
     Option("--no-preemptible", help="overrides the cloned job or the job file"),
-    Option("--interactive", help="a user works with it directly; not every queue allows such jobs"),
+    Option("--interactive", help="an interactive session; not every queue allows these"),
     Option("--no-interactive", help="overrides the cloned job or the job file"),
     Option("--env", metavar="NAME=VALUE", many=True, help="set a variable; NAME alone takes it from your environment"),
     Option("--label", metavar="NAME=VALUE", many=True, help="a label to filter by"),
@@ -74,7 +74,7 @@ JOBS = (
         ),
         examples=("danlu ps", "danlu ps --state FAILED -n 50", "danlu ps --user all --queue train"),
     ),
-    Command("show", "jobs:show", "jobs", "everything about a job", (JSON,), words="ID", examples=("danlu show @",)),
+    Command("show", "jobs:show", "jobs", "show a job in detail", (JSON,), words="ID", examples=("danlu show @",)),
     Command(
         "logs", "jobs:logs", "jobs", "print a job's log",
         (
@@ -104,7 +104,7 @@ JOBS = (
         words="ID...", examples=("danlu wait @", "danlu wait --timeout 3600 k3fz m2xw"),
     ),
     Command(
-        "why", "jobs:why", "jobs", "why a job waits, and when it may start",
+        "why", "jobs:why", "jobs", "explain why a job waits, and when it may start",
         (JSON,), words="ID", examples=("danlu why @",),
     ),
     Command(

@@ -57,9 +57,12 @@ class Command:
 
 
 GLOBAL = (
-    Option("--server", metavar="URL", help="the server: unix:///path, http://… or https://… (else DANLU_SERVER)"),
+    Option("--server", metavar="URL", help="the server: unix:///path, http://… or https://… (default: DANLU_SERVER)"),
     Option(
-        "--color", metavar="WHEN", choices=("auto", "always", "never"), help="auto, always or never; NO_COLOR counts"
+        "--color",
+        metavar="WHEN",
+        choices=("auto", "always", "never"),
+        help="auto, always or never; NO_COLOR is respected",
     ),
 )
 JSON = Option("--json", help="print data as JSON")

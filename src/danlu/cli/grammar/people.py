@@ -28,7 +28,7 @@ PEOPLE = (
         "logout", "login:logout", "people", "end the login, here and at the server", examples=("danlu logout",),
     ),
     Command(
-        "whoami", "login:whoami", "people", "your account on the server: role, teams, sign-in",
+        "whoami", "login:whoami", "people", "show your account on the server: role, teams, sign-in",
         (JSON,), examples=("danlu whoami",),
     ),
     Command(
@@ -150,12 +150,12 @@ PEOPLE = (
         (JSON,), words="TEAM USER...", words_min=2, examples=("danlu team remove nlp wang",),
     ),
     Command(
-        "team leader", "people:team_leader", "people", "make users leaders, or not (administrators)",
+        "team leader", "people:team_leader", "people", "add or remove leaders (administrators)",
         (Option("--remove", help="they stay members, but lead no longer"), JSON),
         words="TEAM USER...", words_min=2, examples=("danlu team leader nlp li", "danlu team leader nlp li --remove"),
     ),
     Command(
-        "audit", "people:audit", "people", "who changed what, when, and from where (administrators)",
+        "audit", "people:audit", "people", "show who changed what, when, and from where (administrators)",
         (
             Option("--who", metavar="USER", help="only actions of this user"),
             Option("--what", metavar="VERB", help="only this action: user.disable, or a whole kind: user, quota, job"),

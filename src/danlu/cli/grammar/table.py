@@ -17,9 +17,9 @@ BY_NAME = {command.name: command for command in COMMANDS}
 # The first words of two-word commands, with the purpose of each family.
 FAMILIES = {
     "token": "access for scripts and other machines",
-    "account": "getting an account",
-    "user": "people",
-    "team": "membership",
+    "account": "account requests",
+    "user": "accounts",
+    "team": "teams",
     "slurm": "set up a Slurm cluster",
 }
 

@@ -35,7 +35,7 @@ def render_status(status: Data, now: float) -> str:
 
 
 def _run_as(status: Data) -> str:
-    """The Unix user of jobs. Empty on a personal server."""
+    """The Unix user of jobs. Empty if only this user can submit."""
     if status.get("is_shut"):
         return f"{status['runs_as']}; jobs of other users are refused, because the server does not run as root"
     return "the submitter" if status.get("runs_as") == "submitter" else str(status.get("runs_as") or "")

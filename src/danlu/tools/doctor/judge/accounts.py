@@ -17,7 +17,7 @@ def judge_accounting(slurm: Slurm, config: Mapping[str, str], wishes: Wishes, *,
         yield note(
             "accounting.off",
             "Slurm keeps no accounts (no slurmdbd)",
-            "after Slurm has forgotten a job, only the job's own status file tells how it ended; teams are not "
+            "after Slurm has forgotten a job, only the job's own exit file tells how it ended; teams are not "
             "Slurm accounts;  "
             "jobs of plain `sbatch` leave no trace of their use after their end",
             "not needed for Danlu's own quotas and reports. For a new cluster: `[slurm] accounting = true`, and",

@@ -52,7 +52,7 @@ def judge_system(machine: Machine, wishes: Wishes) -> Iterator[Finding]:
         yield warning(
             "system.files",
             f"a process may open {machine.open_files} files at most",
-            "with more than some hundred running jobs or log followers, the server refuses connections",
+            "beyond some hundred running jobs or log followers, the server refuses more",
             "where the server is started (systemd: in [Service]):",
             "LimitNOFILE=65536",
         )

@@ -123,7 +123,7 @@ def _ends(config: Mapping[str, str]) -> Iterator[Finding]:
         yield level(
             "trouble.forgets",
             f"MinJobAge={age}: ended jobs are forgotten after {age} s",
-            "if Danlu is down for longer, only the job's own status file or accounting tells how a job ended; a "
+            "if Danlu is down for longer, only the job's own exit file or accounting tells how a job ended; a "
             "job whose node died then is lost without a reason",
             RECONFIGURE,
             "MinJobAge=600",
