@@ -57,7 +57,7 @@ class Place:
         return [len(node.gpus) for node in self.nodes if node.gpus]
 
 
-def invent(count: int, seed: int, place: Place, load: float = 0.85) -> Iterator[TraceJob]:
+def generate_trace(count: int, seed: int, place: Place, load: float = 0.85) -> Iterator[TraceJob]:
     """Generate `count` jobs, spread so that the cards are busy for the part `load` of the time."""
     if not place.cards:
         raise Invalid("there is no GPU here", "name them in `[[nodes]]`, or leave `--config` out")

@@ -17,7 +17,7 @@ _COMMAND = ("true",)
 
 
 @dataclass(frozen=True, slots=True)
-class Desk:
+class Intake:
     """Accept jobs like an installation with these rules."""
 
     queues: Mapping[str, Queue]

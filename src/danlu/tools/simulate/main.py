@@ -18,8 +18,8 @@ from danlu.domain.quota import Quota, keys_of, parse_quota, user_key
 from danlu.domain.resources import Node
 from danlu.errors import DanluError, Invalid
 from danlu.monitor.machine import read_node
-from danlu.tools.simulate.generate import Place, invent
-from danlu.tools.simulate.intake import Desk
+from danlu.tools.simulate.generate import Place, generate_trace
+from danlu.tools.simulate.intake import Intake
 from danlu.tools.simulate.metrics import report_of
 from danlu.tools.simulate.people import People, read_people
 from danlu.tools.simulate.replay import Fate, Policy, Replay, TraceJob
@@ -71,7 +71,7 @@ def _make_trace(options: argparse.Namespace) -> int:
         nodes = _nodes(settings)
         place = Place(nodes, queues_of(settings.queues, nodes), people.teams)
     load = _percent(options.load)
-    _write(render_trace(invent(options.make_trace, options.seed, place, load)), "")
+    _write(render_trace(generate_trace(options.make_trace, options.seed, place, load)), "")
     return 0
 
 
@@ -89,8 +89,8 @@ def _simulate(options: argparse.Namespace) -> int:
     nodes = _nodes(settings)
     queues = queues_of(settings.queues, nodes)
     trace = parse_trace(_read(options.trace), options.trace)
-    desk = Desk(queues, people, settings.default_time, options.trace)
-    jobs = list(desk.accept(trace.rows))
+    intake = Intake(queues, people, settings.default_time, options.trace)
+    jobs = list(intake.accept(trace.rows))
     policy = Policy(
         nodes=nodes,
         queues=queues,
