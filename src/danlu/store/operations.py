@@ -132,7 +132,7 @@ class Transaction:
             answers += _VERBS[kind](self, list(run))
         return answers
 
-    def landed(self, group: Sequence[Change]) -> bool | None:
+    def was_committed(self, group: Sequence[Change]) -> bool | None:
         """Whether a group with a broken commit is in the database, which has all or none of it. None: cannot be
         determined."""
         jobs, tokens = tables.jobs.c, tables.tokens.c

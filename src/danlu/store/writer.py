@@ -160,18 +160,19 @@ class Writer:
         except SQLAlchemyError as error:
             # The database may have committed and died before its answer: ask again when the database is back.
             self._is_unsure = True
-            if not self._did_land([change for change, _ in group], error):
+            if not self._was_committed([change for change, _ in group], error):
                 raise
         draft.keep()
 
-    def _did_land(self, changes: Sequence[Change], error: SQLAlchemyError) -> bool:
+    def _was_committed(self, changes: Sequence[Change], error: SQLAlchemyError) -> bool:
         self._drop_connection()
         until = time.monotonic() + self._patience.total_seconds()
         while True:
             try:
-                landed = self._transaction(self._connected(reload=False), self._ledger.draft()).landed(changes)
-                self._is_unsure = landed is None
-                return bool(landed)
+                transaction = self._transaction(self._connected(reload=False), self._ledger.draft())
+                found = transaction.was_committed(changes)
+                self._is_unsure = found is None
+                return bool(found)
             except (SQLAlchemyError, StoreDown):
                 self._drop_connection()
                 if time.monotonic() > until:
