@@ -7,7 +7,7 @@ from datetime import timedelta
 from bench.figures import Figure
 from danlu.domain.quota import Quota, team_key
 from danlu.domain.resources import Gpu, Node
-from danlu.tools.simulate.generate import TEAMS, Place, invent
+from danlu.tools.simulate.generate import TEAMS, Place, generate_trace
 from danlu.tools.simulate.metrics import report_of
 from danlu.tools.simulate.replay import Policy, Replay
 from danlu.tools.simulate.trace import BEGIN, parse_trace, render_trace
@@ -32,11 +32,11 @@ def measure(quick: bool) -> list[Figure]:
     """Seconds of the processor, which neighbours do not change much."""
     count = QUICK_JOBS if quick else JOBS
     place = Place(policy().nodes)
-    text = "".join(render_trace(invent(count, 1, place, 0.9))).encode()
+    text = "".join(render_trace(generate_trace(count, 1, place, 0.9))).encode()
     began = time.process_time()
     trace = parse_trace(text, "bench")
     read_s = time.process_time() - began
-    jobs = list(invent(count, 1, place, 0.9))
+    jobs = list(generate_trace(count, 1, place, 0.9))
     replay = Replay(jobs, policy(), BEGIN)
     gc.collect()
     gc.freeze()

@@ -173,7 +173,7 @@ def test_a_commit_whose_fate_stays_unknown_is_said_so(server: PostgresServer) ->
         try:
             with pytest.raises(StoreDown) as down:
                 run(store.insert([job("a", environ="e")], key="k", environ={"A": "1"}))
-            assert "not known" in down.value.text
+            assert "is unknown" in down.value.text
         finally:
             server.start()
         (a,) = run(store.insert([job("again", environ="e")], key="k", environ={"A": "1"}))

@@ -107,7 +107,7 @@ def test_a_cluster_that_is_well(doctor: Doctor, here: Installation, version: str
     try:
         found = doctor(cluster, "--deep")
         assert troubles(found) == set(), found
-        assert found["limits.held"]["found"] == "the kernel holds jobs to their cards, memory and cores"
+        assert found["limits.held"]["found"] == "the kernel limits jobs to their cards, memory and cores"
         assert found["deep.devices"]["level"] == "ok"
         assert found["deep.folder"]["level"] == "ok"
         assert found["deep.clock"]["level"] == "ok"
@@ -174,10 +174,10 @@ def test_ctrl_c_takes_the_jobs_along(cluster: SlurmCluster, here: Installation) 
 @SLURM
 def test_a_controller_that_is_down_or_hangs(cluster: SlurmCluster, doctor: Doctor) -> None:
     cluster.hang_controller()
-    assert "says nothing" in doctor(cluster, code=1)["controller.hangs"]["found"]
+    assert "sends no answer" in doctor(cluster, code=1)["controller.hangs"]["found"]
     cluster.kill_controller()
     found = doctor(cluster, "--deep", code=1)
-    assert "nobody listens" in found["controller.down"]["found"]
+    assert "nothing listens" in found["controller.down"]["found"]
     assert troubles(found) == {"controller.down"}
     assert found["cluster.all"]["found"].startswith("not checked")
 

@@ -144,6 +144,6 @@ def test_submitting_from_a_folder_that_is_gone(here: Installation) -> None:
         env=here.environ(),
     )
     assert done.returncode == 2
-    assert b"the folder you are in no longer exists" in done.stderr
+    assert b"the current folder no longer exists" in done.stderr
     refused = here.danlu("run", "--workdir", folder, "--", "true", code=2)
     assert f"the folder `{folder}` does not exist" in refused.talk

@@ -115,7 +115,7 @@ def test_a_server_that_starts_without_a_controller_keeps_what_it_is_given(site: 
     assert [site.ended(job)["exit_code"] for job in jobs] == [0, 4]
     assert begun.communicate(timeout=60)[0] == b"at last\n"
     assert begun.returncode == 3
-    assert "there is no queue nosuch" in site.danlu("why", nonsense).text
+    assert "queue nosuch does not exist" in site.danlu("why", nonsense).text
     assert site.state(nonsense) == "QUEUED"
     assert site.times() == dict.fromkeys(jobs, 1)
 

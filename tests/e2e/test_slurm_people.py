@@ -89,7 +89,7 @@ class Lab:
 def test_jobs_run_as_who_submits_them(here: Site) -> None:
     lab = Lab(here)
     lab.serve()
-    assert "who submits" in lab.danlu(OWNER, "status").text
+    assert "the submitter" in lab.danlu(OWNER, "status").text
     script = "id -un; id -Gn; echo $USER; echo mine > mine; echo $DANLU_USER $DANLU_NODE"
     said = lab.danlu(OWNER, "run", "--", "sh", "-c", script).out.decode().splitlines()
     assert said[:3] == [OWNER] * 3
@@ -206,7 +206,7 @@ def test_a_server_that_is_not_roots_works_for_itself(here: Site) -> None:
     assert lab.danlu(OWNER, "run", "--", "id", "-un").out == f"{OWNER}\n".encode()
     refused = lab.danlu(STRANGER, "run", "--", "id", "-un", code=3).talk
     assert f"can submit jobs only as {OWNER}" in refused
-    assert "jobs of others are refused" in lab.danlu(STRANGER, "status").text
+    assert "jobs of other users are refused" in lab.danlu(STRANGER, "status").text
     process.terminate()
     said = process.communicate(timeout=60)[1].decode()
     assert f"submits jobs to Slurm as {OWNER} only" in said

@@ -122,7 +122,7 @@ class SlurmCluster:
         self._cage.signal(signal.SIGKILL, *self._controllers())
 
     def hang_controller(self) -> None:
-        """It takes connections, and says nothing."""
+        """It accepts connections, but sends no answer."""
         self.is_harmed = True
         self._cage.signal(signal.SIGSTOP, *self._controllers())
 

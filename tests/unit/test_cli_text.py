@@ -237,7 +237,7 @@ def test_nodes_gpus_and_status() -> None:
         "desk  0    RTX3090          free       0/64",
         "desk  1    RTX3090  24G     shared     16/64         "
         "abc (li, 8 shards, 2h10m left), def (wang, 8 shards, no time limit)",
-        "desk  2    A100             exclusive  4/4           by whom is not known yet",
+        "desk  2    A100             exclusive  4/4           holder not known yet",
     ]
     status = {
         "version": "1",
@@ -259,5 +259,5 @@ def test_closed_nodes_say_why_and_many_holders_are_counted() -> None:
     assert (
         render_gpus([NODE | closed], NOW, None)
         .splitlines()[1]
-        .endswith("free       0/64          its node takes no jobs")
+        .endswith("free       0/64          its node accepts no jobs")
     )

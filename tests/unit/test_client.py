@@ -233,9 +233,9 @@ def test_following_survives_a_restart_but_not_for_ever(
         talk.die()
 
     server.on("GET /jobs/k3fz82aw/follow", follow)
-    with pytest.raises(ServerDown, match="no server answers") as raised:
+    with pytest.raises(ServerDown, match="no server has answered") as raised:
         client.logs("k3fz82aw").bytes()
-    assert "the job goes on" in raised.value.hint
+    assert "the job keeps running" in raised.value.hint
 
 
 def test_frames_may_arrive_in_any_pieces(server: FakeServer, client: Client) -> None:

@@ -140,16 +140,16 @@ def test_releases_that_nobody_tested_are_noted(version: str, level: str | None) 
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_a_controller_that_is_down(version: str) -> None:
-    slurm = a_cluster(version, ping=said_in("controller-down", version)[0], config=None, door="nobody listens at ctl:1")
+    slurm = a_cluster(version, ping=said_in("controller-down", version)[0], config=None, door="nothing listens at c:1")
     found = told(judge_controller(slurm))["controller.down"]
     assert found.level is Level.PROBLEM
-    assert found.found == "ctl does not answer: nobody listens at ctl:1"
+    assert found.found == "ctl does not answer: nothing listens at c:1"
     assert "systemctl status slurmctld" in found.lines
 
 
 def test_a_controller_that_hangs_or_is_slow() -> None:
     hung = a_cluster(ping=Said(-1, took_s=4.0, is_late=True), config=None)
-    assert "says nothing for 4 s" in told(judge_controller(hung))["controller.hangs"].found
+    assert "sends no answer for 4 s" in told(judge_controller(hung))["controller.hangs"].found
     unknown = told(judge_controller(replace(hung, door="the name ctl is not known here")))["controller.down"]
     assert unknown.found == "slurmctld cannot be found: the name ctl is not known here"
     assert "/etc/hosts" in unknown.do
@@ -186,7 +186,7 @@ def test_a_controller_that_does_not_believe_who_asks() -> None:
     assert (found.level, "another key, or clocks" in found.found) == (Level.PROBLEM, True)
     said = Said(1, err="slurm_load_ctl_conf error: Zero Bytes were transmitted or received\n")
     found = told(judge_controller(a_cluster(ping=down, config=said)))["controller.version"]
-    assert "or does not believe who asks" in found.found
+    assert "or the authentication fails" in found.found
     assert "sha256sum /etc/munge/munge.key; date -u" in found.lines
 
 
@@ -300,7 +300,7 @@ def test_a_confined_cluster_holds_jobs_to_their_share(version: str) -> None:
     config = settings(version=version)
     assert levels(judge_sharing(config, nodes(version), partitions(version))) == {"sharing.parts": "ok"}
     found = told(judge_limits(a_cluster(version), config, has_cards=True))
-    assert found["limits.held"].found == "the kernel holds jobs to their cards, memory and cores"
+    assert found["limits.held"].found == "the kernel limits jobs to their cards, memory and cores"
     assert found["limits.processes"].level is Level.OK
 
 
@@ -312,7 +312,7 @@ def test_a_cluster_without_cgroups_says_what_it_costs(version: str) -> None:
         "limits.cgroup": "warning",
     }
     assert "ProctrackType=proctrack/cgroup" in found["limits.processes"].lines
-    assert "every card" in found["limits.cgroup"].costs
+    assert "all cards" in found["limits.cgroup"].costs
 
 
 def test_what_is_not_constrained() -> None:
@@ -351,12 +351,12 @@ def test_queues(version: str) -> None:
     found = told(judge_queues(partitions(version), Wishes(has_default_time=True)))
     assert found["queues.up"].found == "gpu, debug; gpu is the default"
     assert found["queues.state"].found == "closed: DOWN"
-    assert found["queues.state"].costs == "jobs for it wait, and start none"
+    assert found["queues.state"].costs == "jobs for it wait and do not start"
     assert set(found) == {"queues.up", "queues.state"}
     drained = [{**one, "State": "DRAIN"} if one["Default"] == "YES" else one for one in partitions(version)]
     state = next(one for one in judge_queues(drained, Wishes()) if one.found == "gpu: DRAIN")
     assert state.level is Level.WARNING
-    assert state.costs == "Danlu refuses jobs for it; gpu is where jobs go that name no `--queue`"
+    assert state.costs == "Danlu refuses jobs for it; gpu is the default of jobs without `--queue`"
 
 
 @pytest.mark.parametrize(("change", "wishes", "code", "level"), [
@@ -400,7 +400,7 @@ def test_nice_that_has_no_effect() -> None:
     """Seen on both releases: with small weights every priority is 1, nice or not."""
     config = settings(PriorityType="priority/multifactor", SchedulerParameters="batch_sched_delay=0")
     weights = {name: "0" for name in config if name.startswith("PriorityWeight")}
-    assert "changes nothing" in told(judge_order({**config, **weights}, partitions()))["order.nice"].costs
+    assert "has no effect" in told(judge_order({**config, **weights}, partitions()))["order.nice"].costs
     some = {**config, **weights, "PriorityWeightAge": "10000"}
     assert "the lowest" in told(judge_order(some, partitions()))["order.nice"].costs
     shares = {**config, **weights, "PriorityWeightFairShare": "100000"}
@@ -480,10 +480,10 @@ def test_accounting_that_leaves_something_out() -> None:
     makes = wishes_of(load_settings(None, {"DANLU_ENGINE_SLURM_ACCOUNTS": "make"}), is_shared=True)
     added = told(judge_accounting(alone, nobody, makes, has_cards=True))["accounting.enforced"]
     assert (str(added.level), added.found.partition("; ")[2]) == ("note", "the server adds those of teams")
-    assert added.costs == "only who is in no team and has no account there is refused by Slurm"
+    assert added.costs == "Slurm refuses only users without a team and without a Slurm account"
     assert "sacctmgr -i add account TEAM" not in added.lines
     by_li = told(judge_accounting(replace(alone, user=LI), nobody, makes, has_cards=True))["accounting.enforced"]
-    assert by_li.costs.endswith("; to add takes a server of root or of an operator of Slurm")
+    assert by_li.costs.endswith("; adding accounts needs a server run by root or by a Slurm operator")
     assert levels(judge_accounting(replace(slurm, clusters=None), on, Wishes(), has_cards=True)) == {
         "accounting.database": "note"
     }

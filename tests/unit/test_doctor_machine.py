@@ -319,7 +319,7 @@ def test_the_report_fits_eighty_columns_and_keeps_lines_to_copy_whole() -> None:
 
 def test_the_summary_counts_and_concludes() -> None:
     fine = [ok("a.b", "x")]
-    assert render_summary(fine, plain) == "1 fine\nno problem: it can be used as it is"
+    assert render_summary(fine, plain) == "1 fine\nno problems: ready to use"
     assert "1 warning, 1 fine\nno problem" in render_summary([*fine, warning("a.c", "x", "y")], plain)
     assert render_summary([problem("a.d", "x", "y")] * 2, plain).startswith("2 problems, 0 fine\nproblems stop jobs")
     assert named(["a", "b", "c"], 2) == "a, b and 1 more"

@@ -63,7 +63,7 @@ def test_cards_come_from_the_driver(tmp_path: Path) -> None:
 def test_a_driver_that_does_not_answer_means_no_cards_and_a_word_in_the_log(tmp_path: Path) -> None:
     answer = ask_driver(tmp_path, BROKEN_DRIVER="1")
     assert json.loads(answer.stdout) == []
-    assert "the NVIDIA driver cannot be asked" in answer.stderr
+    assert "the NVIDIA driver does not answer" in answer.stderr
 
 
 def test_without_a_driver_there_are_no_cards_and_nothing_is_loaded() -> None:

@@ -5,7 +5,7 @@ import pytest
 from danlu.domain.job import Reason
 from danlu.domain.resources import Ask, Seat
 from danlu.scheduler.plan import fits_ever, plan, seat_now
-from danlu.scheduler.reservations import EXACT_PROMISES
+from danlu.scheduler.reservations import MAX_RESERVATIONS
 from danlu.scheduler.snapshot import Plan, Snapshot, Wait
 from tests.builders import NOW, after, holding, node, snapshot, waiting
 
@@ -261,7 +261,7 @@ class TestFitsEver:
         refusals = fits_ever([node()], Ask(gpus=1)), fits_ever([], Ask())
         assert [refusal and refusal.text for refusal in refusals] == [
             "asks for 1 GPU, no node has a GPU",
-            "there is no node here that could run it",
+            "no node could run this job",
         ]
 
     def test_what_fits_is_not_refused_even_if_the_node_takes_no_jobs_now(self) -> None:
@@ -313,17 +313,17 @@ class TestBackfill:
         assert made.waits["a"].estimated_at == NOW + timedelta(seconds=1)
 
     def test_those_far_behind_get_a_rough_estimate(self) -> None:
-        entries = [waiting(f"w{i}", gpus=1, minutes=60) for i in range(3 * EXACT_PROMISES)]
+        entries = [waiting(f"w{i}", gpus=1, minutes=60) for i in range(3 * MAX_RESERVATIONS)]
         made = plan(snapshot(holding("h", gpus=range(4), minutes=60), *entries))
-        exact = made.waits[f"w{EXACT_PROMISES - 1}"].estimated_at
-        rough = made.waits[f"w{3 * EXACT_PROMISES - 1}"].estimated_at
-        assert exact == after(60 * EXACT_PROMISES / 4)
+        exact = made.waits[f"w{MAX_RESERVATIONS - 1}"].estimated_at
+        rough = made.waits[f"w{3 * MAX_RESERVATIONS - 1}"].estimated_at
+        assert exact == after(60 * MAX_RESERVATIONS / 4)
         assert rough
         assert exact
         assert exact < rough < NOW + timedelta(days=5)
 
     def test_those_far_behind_do_not_delay_a_promised_seat(self) -> None:
-        entries = [waiting(f"big{i}", gpus=4, minutes=60) for i in range(EXACT_PROMISES)]
+        entries = [waiting(f"big{i}", gpus=4, minutes=60) for i in range(MAX_RESERVATIONS)]
         late = [waiting("long", gpus=1, minutes=90), waiting("short", gpus=1, minutes=60)]
         made = plan(snapshot(holding("h", gpus=range(3), minutes=60), *entries, *late))
         assert started(made) == ["short"]

@@ -4,7 +4,7 @@ from danlu.domain.job import Reason
 from danlu.domain.queue import Queue
 from danlu.domain.resources import Ask
 from danlu.scheduler.plan import fits_ever, plan
-from danlu.scheduler.reservations import WIDE_PROMISES
+from danlu.scheduler.reservations import MAX_WIDE_RESERVATIONS
 from danlu.scheduler.snapshot import Plan
 from tests.builders import after, holding, node, snapshot, waiting
 
@@ -73,7 +73,7 @@ def test_what_can_never_be_together() -> None:
 
 def test_many_of_them_hold_up_nothing_but_what_they_are_promised() -> None:
     held = [holding(f"h{i}", node=f"n{i}", gpus=range(4), minutes=30) for i in range(4)]
-    wide = [waiting(f"w{i}", gpus=4, nodes=2, minutes=10) for i in range(WIDE_PROMISES + 3)]
+    wide = [waiting(f"w{i}", gpus=4, nodes=2, minutes=10) for i in range(MAX_WIDE_RESERVATIONS + 3)]
     made = plan(snapshot(*FOUR, *held, *wide))
     assert [made.waits[entry.key].estimated_at for entry in wide[:4]] == [after(30), after(30), after(40), after(40)]
     assert made.waits[wide[-1].key].estimated_at is not None

@@ -77,7 +77,7 @@ def test_what_the_queue_can_never_hold_says_so() -> None:
     assert [wait.reason for wait in made.waits.values()] == [
         Reason("never_fits", "asks for 4 GPUs, the largest node of queue dev has 2"),
         Reason("never_fits", "asks for 1 GPU, no node of queue old has a GPU"),
-        Reason("no_queue", "there is no queue gone, or no longer"),
+        Reason("no_queue", "queue gone does not exist (any more)"),
     ]
     assert all(wait.estimated_at is None for wait in made.waits.values())
 
@@ -108,4 +108,4 @@ def test_fits_ever_asks_the_queue() -> None:
     assert refusal.text == f"asks for 1 GPU of 3090, in queue dev is only {OLD}"
     refusal = fits_ever(THREE, Ask(gpus=1), Queue("none", frozenset({"n9"})))
     assert refusal
-    assert refusal.text == "there is no node of queue none that could run it"
+    assert refusal.text == "no node of queue none could run this job"

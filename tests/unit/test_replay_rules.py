@@ -11,7 +11,7 @@ from danlu.domain.queue import Queue
 from danlu.domain.quota import Period, Quota
 from danlu.domain.resources import Ask, Node
 from danlu.scheduler.snapshot import Holding
-from danlu.tools.simulate.generate import Place, invent
+from danlu.tools.simulate.generate import Place, generate_trace
 from danlu.tools.simulate.metrics import report_of
 from danlu.tools.simulate.replay import Boosted, Fate, Life, Policy, Replay, TraceJob
 from tests.builders import node
@@ -166,7 +166,7 @@ def test_borrowing_shortens_the_wait_of_who_has_more_work_than_quota() -> None:
 
 
 def test_more_cards_never_make_the_whole_wait_longer() -> None:
-    jobs = list(invent(300, 5, Place(tuple(node(f"n{i}", gpus=4) for i in range(2))), 1.2))
+    jobs = list(generate_trace(300, 5, Place(tuple(node(f"n{i}", gpus=4) for i in range(2))), 1.2))
     few, many = (Policy(tuple(node(f"n{i}", gpus=4) for i in range(count))) for count in (2, 6))
     assert mean_wait(jobs, many)[""] < mean_wait(jobs, few)[""] / 2
 
@@ -220,7 +220,7 @@ def assert_seats_fit(after: Iterable[Holding]) -> None:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_no_card_and_no_quota_is_ever_exceeded(seed: int) -> None:
-    jobs = list(invent(350, seed, Place(NODES), 1.2))
+    jobs = list(generate_trace(350, seed, Place(NODES), 1.2))
     replay = Replay(jobs, Policy(NODES, quotas=QUOTAS), BEGIN)
     stopped: Counter[str] = Counter()
     for moment in replay.moments():

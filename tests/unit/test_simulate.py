@@ -20,7 +20,7 @@ from danlu.domain.charge import Charge
 from danlu.domain.quota import Period, Quota
 from danlu.domain.resources import Ask
 from danlu.state.usage import Tally
-from danlu.tools.simulate.generate import Place, invent
+from danlu.tools.simulate.generate import Place, generate_trace
 from danlu.tools.simulate.metrics import Report, jain, report_of, spread
 from danlu.tools.simulate.past_use import Past
 from danlu.tools.simulate.people import read_people
@@ -102,7 +102,7 @@ def test_an_invented_trace_goes_through(place: Path) -> None:
     (place / "people.toml").write_text('[quotas]\n"team:nlp" = "gpus=4 borrow=yes"\n"team:hci" = "gpus=1"\n')
     done = danlu(place, "made.csv", "--config", "danlu.toml", "--people", "people.toml", "--step", "30s", "--json")
     assert done.returncode == 0, done.stderr
-    assert "note: no job in the trace is of team:hci" in done.stderr
+    assert "note: team:hci has a quota but no job in the trace" in done.stderr
     data = json.loads(done.stdout)
     assert (data["in_all"]["jobs"], data["unfinished"], data["is_complete"]) == (200, 0, True)
     assert data["in_all"]["ended"] + data["in_all"]["never"] == 200
@@ -238,7 +238,7 @@ def test_the_example_clusters_can_be_tried(path: Path) -> None:
     settings = load_settings(str(path), {})
     nodes = nodes_of(settings.nodes, shards_per_gpu=settings.engine.shards_per_gpu)
     queues = queues_of(settings.queues, nodes)
-    jobs = list(invent(60, 1, Place(nodes, queues)))
+    jobs = list(generate_trace(60, 1, Place(nodes, queues)))
     replay = Replay(jobs, Policy(nodes, queues, shards_per_gpu=settings.engine.shards_per_gpu), BEGIN)
     for _ in replay.moments():
         pass

@@ -7,8 +7,8 @@ import pytest
 from danlu.domain.queue import Queue
 from danlu.domain.resources import Ask
 from danlu.errors import Invalid
-from danlu.tools.simulate.generate import Place, invent
-from danlu.tools.simulate.intake import Desk
+from danlu.tools.simulate.generate import Place, generate_trace
+from danlu.tools.simulate.intake import Intake
 from danlu.tools.simulate.people import People
 from danlu.tools.simulate.replay import TraceJob
 from danlu.tools.simulate.trace import BEGIN, COLUMNS, parse_trace, render_trace
@@ -16,7 +16,7 @@ from tests.builders import node
 
 
 def parse(text: str) -> list[TraceJob]:
-    return list(Desk({}, People(), None, "t.csv").accept(parse_trace(text.encode(), "t.csv").rows))
+    return list(Intake({}, People(), None, "t.csv").accept(parse_trace(text.encode(), "t.csv").rows))
 
 
 def test_a_full_line() -> None:
@@ -115,7 +115,7 @@ LIST = {
 
 def accepted(line: str, people: People | None = None) -> TraceJob:
     text = f"submit,user,duration,team,queue,gpus,time\n{line}\n"
-    return next(Desk(LIST, people or People(), None, "t.csv").accept(parse_trace(text.encode(), "t.csv").rows))
+    return next(Intake(LIST, people or People(), None, "t.csv").accept(parse_trace(text.encode(), "t.csv").rows))
 
 
 def test_a_job_that_names_no_queue_gets_the_default_with_its_defaults() -> None:
@@ -148,19 +148,19 @@ def test_the_file_of_people_says_for_whom_a_job_counts() -> None:
 
 def test_an_invented_trace_can_be_read_and_depends_on_the_seed_alone() -> None:
     place = Place()
-    text = "".join(render_trace(invent(300, 7, place)))
-    assert text == "".join(render_trace(invent(300, 7, place)))
-    assert text != "".join(render_trace(invent(300, 8, place)))
+    text = "".join(render_trace(generate_trace(300, 7, place)))
+    assert text == "".join(render_trace(generate_trace(300, 7, place)))
+    assert text != "".join(render_trace(generate_trace(300, 8, place)))
     jobs = parse(text)
     assert len(jobs) == 300
     assert [job.submit_s for job in jobs] == sorted(job.submit_s for job in jobs)
-    assert jobs == list(invent(300, 7, place))
+    assert jobs == list(generate_trace(300, 7, place))
     assert text.splitlines()[0] == ",".join(COLUMNS)
 
 
 def test_an_invented_trace_is_as_busy_as_asked_and_sleeps_at_night() -> None:
     place = Place(tuple(node(f"n{number}", gpus=4) for number in range(4)))
-    jobs = list(invent(3000, 1, place, 0.5))
+    jobs = list(generate_trace(3000, 1, place, 0.5))
     used_s = sum(job.duration_s * (job.ask.gpus + job.ask.shards / 64) * job.ask.nodes for job in jobs)
     assert used_s / (16 * jobs[-1].submit_s) == pytest.approx(0.5, rel=0.05)
     hours = [int(job.submit_s // 3600 % 24) for job in jobs]
@@ -177,8 +177,8 @@ def test_invented_jobs_are_taken_by_their_queues() -> None:
         "cpu": Queue("cpu", max_gpus=0, max_shards=0),
     }
     people = People(teams={"nlp": ("li", "wang"), "cv": ("zhao",)})
-    text = "".join(render_trace(invent(200, 1, Place(nodes, queues, people.teams)))).encode()
-    jobs = list(Desk(queues, people, None, "t.csv").accept(parse_trace(text, "t.csv").rows))
+    text = "".join(render_trace(generate_trace(200, 1, Place(nodes, queues, people.teams)))).encode()
+    jobs = list(Intake(queues, people, None, "t.csv").accept(parse_trace(text, "t.csv").rows))
     assert not [job.refused for job in jobs if job.refused]
     assert {(job.team, job.queue) for job in jobs} == {("nlp", "old"), ("nlp", "new"), ("cv", "old")}
     assert max(job.ask.gpus for job in jobs if job.queue == "old") == 2

@@ -261,7 +261,7 @@ def test_nothing_is_overwritten_without_force(tmp_path: Path) -> None:
     (tmp_path / "slurm" / "gres.conf").write_text("mine")
     refused = danlu(tmp_path, "nodes.toml")
     assert refused.returncode == 3
-    assert "gres.conf is there, and would change" in refused.stderr
+    assert "gres.conf exists with other content" in refused.stderr
     assert [path.name for path in (tmp_path / "slurm").iterdir()] == ["gres.conf"]
     assert danlu(tmp_path, "nodes.toml", "--out", "other").returncode == 0
     assert danlu(tmp_path, "nodes.toml", "--force").returncode == 0

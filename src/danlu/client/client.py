@@ -1,4 +1,4 @@
-"""`Client`: the verbs of the command line, for scripts and for the command line itself."""
+"""`Client`: the operations of the command line, for scripts and for the command line."""
 
 from __future__ import annotations
 
@@ -21,25 +21,26 @@ PAGE = 200
 
 
 class Client(Wire):
-    """A server, asked over its REST API.
+    """A client of a server's REST API.
 
-    The address is `server`, or DANLU_SERVER, or where `danlu login` was last, or one's own server; `start=True` starts
-    one's own if it is not running. The token is `token`, or DANLU_TOKEN, or what `danlu login` got there (neither with
-    `remembered=False`); on one's own server the Unix user is enough."""
+    The address is `server`, or DANLU_SERVER, or the server of the last `danlu login`, or the personal server; with
+    `start=True` the personal server is started if necessary. The token is `token`, or DANLU_TOKEN, or the token of
+    `danlu login` for this server (no stored login with `remembered=False`). The personal server needs no token.
+    """
 
-    # Hears (bytes sent, bytes to send) while a snapshot is uploaded.
+    # Called with (bytes sent, bytes to send) during the upload of a snapshot.
     on_upload: Callable[[int, int], None] | None = None
 
     def submit(self, command: Sequence[str], **options: Unpack[Options]) -> Job:
-        """Put a job (or with `array` many) in the queue."""
+        """Submit a job, or with `array` many jobs."""
         return self._job_of(self.submit_body(self.body(command, options)))
 
     def run(self, command: Sequence[str], **options: Unpack[Options]) -> Job:
-        """Submit a job to follow: `run([...]).logs()` gives its log until it has ended."""
+        """Submit a job to follow: `run([...]).logs()` yields its log until the job has ended."""
         return self.submit(command, **options)
 
     def dry_run(self, command: Sequence[str], **options: Unpack[Options]) -> dict[str, Any]:
-        """Where a job would run now, or why not yet."""
+        """Where a job would run now, or why it would wait."""
         return self.ask("POST", "/jobs?dry_run=true", self.body(command, options), again=True)
 
     def clone(self, ref: str, command: Sequence[str] | None = None, **changes: Unpack[Options]) -> Job:
@@ -47,7 +48,7 @@ class Client(Wire):
         return self._job_of(self.clone_body(ref, command, changes))
 
     def clone_body(self, ref: str, command: Sequence[str] | None, changes: Options) -> dict[str, Any]:
-        """As `clone`: `{"id", "jobs": [job…], "count": N}`."""
+        """Like `clone`: `{"id", "jobs": [job…], "count": N}`."""
         if changes.get("snapshot") is True and not changes.get("workdir"):
             changes["workdir"] = str(self.job(ref).data.get("workdir") or "")
         return self.ask("POST", f"/jobs/{quoted(ref)}/clone", self.body(command, changes), key=new_key())
@@ -67,7 +68,7 @@ class Client(Wire):
         queue: str = "",
         limit: int | None = None,
     ) -> Iterator[Job]:
-        """Jobs, newest first; pages are asked for as the iteration goes on. `user="all"` is everybody."""
+        """Jobs, newest first, loaded page by page. `user="all"`: all users."""
         states = [state] if isinstance(state, str) else list(state)
         cursor, left = "", limit
         while left is None or left > 0:
@@ -82,7 +83,7 @@ class Client(Wire):
                 return
 
     def page(self, *, states: Sequence[str] = (), **filters: object) -> dict[str, Any]:
-        """One page of jobs: `{"items": […], "next": cursor or None}`."""
+        """A page of jobs: `{"items": […], "next": cursor or None}`."""
         pairs: list[tuple[str, object]] = [("state", state) for state in states]
         pairs += [(name, value) for name, value in filters.items() if (name, value) != ("user", "all")]
         return self.ask("GET", "/jobs" + query_of(pairs))
@@ -91,20 +92,20 @@ class Client(Wire):
         return Log(self, ref, follow=follow, tail=tail, attempt=attempt)
 
     def follow(self, ref: str, *, tail: int | None = None) -> Follow:
-        """The log and the changes of a job until its end."""
+        """The log and the state changes of a job until its end."""
         return Follow(self, None, ref, tail)
 
     def follow_new(self, body: dict[str, Any]) -> Follow:
-        """Submit one job and follow it, in one request."""
+        """Submit a job and follow it, in a single request."""
         key = new_key()
         return Follow(self, lambda: self.open("POST", "/jobs?follow=true", body, key=key))
 
     def stop(self, ref: str, *, now: bool = False, kill: bool = False) -> list[Job]:
-        """Ask a job, or every task of an array, to end. Ended ones are fine."""
+        """Stop a job, or every task of an array. Ended jobs are fine."""
         return [Job(self, data) for data in self.stop_all(ref, now=now, kill=kill)["items"]]
 
     def stop_all(self, ref: str, *, now: bool = False, kill: bool = False) -> dict[str, Any]:
-        """As `stop`: `{"items": [job…], "count": N}`."""
+        """Like `stop`: `{"items": [job…], "count": N}`."""
         return self.ask("POST", f"/jobs/{quoted(ref)}/stop", {"now": now, "kill": kill}, again=True)
 
     def wait(self, ref: str, timeout: float | None = None) -> Job:
@@ -119,7 +120,7 @@ class Client(Wire):
                 raise TimeoutError(f"job {ref} has not ended within {timeout:g} seconds")
 
     def lasting(self, ref: str) -> str:
-        """For who asks more than once: `slurm:17` is a job only until it ends."""
+        """A permanent id for repeated requests: `slurm:17` names a job only until the job ends."""
         return self.job(ref).id if ":" in ref else ref
 
     def wait_once(self, ref: str, seconds: float) -> dict[str, Any]:
@@ -129,17 +130,17 @@ class Client(Wire):
         return self.ask("GET", f"/jobs/{quoted(ref)}/why")
 
     def exec(self, ref: str, command: Sequence[str]) -> tuple[int, bytes, bytes]:
-        """Run a command beside a running job, in its environment: exit code, stdout, stderr."""
+        """Run a command next to a running job, in its environment: exit code, stdout, stderr."""
         from danlu.client.shell import collected
 
         return collected(self, ref, command)
 
     def remove(self, ref: str) -> int:
-        """Forget an ended job or array and its log; how many jobs that were."""
+        """Delete an ended job or array and its log; return the number of deleted jobs."""
         return int(self.ask("DELETE", f"/jobs/{quoted(ref)}")["removed"])
 
     def snapshot(self, folder: str = "", *, limit: int | None = None) -> str:
-        """Upload the code of a folder; the id to submit with."""
+        """Upload the code of a folder; return the snapshot id for a submit."""
         from danlu.client.snapshot import upload
 
         return upload(self, job_body.working_folder(folder), limit, self.on_upload)
@@ -148,34 +149,34 @@ class Client(Wire):
         return list(self.ask("GET", "/nodes")["items"])
 
     def queues(self) -> list[dict[str, Any]]:
-        """Each queue with its rules, what is free in it now, and whether I may use it."""
+        """Each queue with its rules, its free resources, and whether the caller may use it."""
         return list(self.ask("GET", "/queues")["items"])
 
     def others(
         self, *, state: Sequence[str] = (), user: str = "all", queue: str = "", name: str = ""
     ) -> list[dict[str, Any]]:
-        """What runs and waits on the cluster and did not come through Danlu."""
+        """Running and waiting jobs of the cluster that were not submitted through Danlu."""
         pairs: list[tuple[str, object]] = [("state", one) for one in state]
         pairs += [("user", "" if user == "all" else user), ("queue", queue), ("name", name)]
         return list(self.ask("GET", "/others" + query_of(pairs))["items"])
 
     def other(self, ref: str) -> list[dict[str, Any]]:
-        """The run `slurm:17`, or every task of that array."""
+        """The run `slurm:17`, or every task of this array."""
         return list(self.ask("GET", f"/others/{quoted(ref)}")["items"])
 
     def stop_other(self, ref: str) -> list[dict[str, Any]]:
-        """Ask it to end; its owner may, and administrators."""
+        """Stop an external run. Permitted for its owner and for administrators."""
         return list(self.ask("POST", f"/others/{quoted(ref)}/stop", {}, again=True)["items"])
 
     def status(self) -> dict[str, Any]:
         return self.ask("GET", "/status")
 
     def login(self, user: str, password: str) -> dict[str, Any]:
-        """A token for who knows the password, also used by this client from now on: `{"token", "id", …}`."""
+        """Log in with a password; this client uses the new token from now on: `{"token", "id", …}`."""
         return self._entered(self.ask("POST", "/login", {"user": user, "password": password}))
 
     def first_admin(self, code: str, user: str, password: str) -> dict[str, Any]:
-        """Become the first administrator with the code that the server printed; answers as `login`."""
+        """Become the first administrator with the code printed by the server; same result as `login`."""
         return self._entered(self.ask("POST", "/login/first", {"code": code, "user": user, "password": password}))
 
     def _entered(self, answer: dict[str, Any]) -> dict[str, Any]:
@@ -201,22 +202,23 @@ class Client(Wire):
         return self.ask("POST", f"/teams/{quoted(team)}/leave", {})
 
     def quotas(self, holder: str = "", *, every: bool = False) -> list[dict[str, Any]]:
-        """How `team:NAME` or `user:NAME` stands; unless one is named, I and my teams, or `every` quota there is."""
+        """Limits and usage of `team:NAME` or `user:NAME`; by default of the caller and their teams; `every`: all
+        quotas."""
         pairs: list[tuple[str, object]] = [("holder", holder), ("every", "true" if every else "")]
         return list(self.ask("GET", "/quotas" + query_of(pairs))["items"])
 
     def set_quota(self, holder: str, **changes: int | str | bool | None) -> dict[str, Any]:
-        """`set_quota("team:nlp", gpus=8, borrow=True)`; what is not named stays, None lifts a limit."""
+        """`set_quota("team:nlp", gpus=8, borrow=True)`. Other limits stay; None removes a limit."""
         return self.ask("PUT", f"/quotas/{quoted(holder)}", changes, again=True)
 
     def clear_quota(self, holder: str) -> bool:
-        """Lift a quota; whether there was one."""
+        """Remove a quota; return whether the quota existed."""
         return bool(self.ask("DELETE", f"/quotas/{quoted(holder)}", again=True)["removed"])
 
     def usage(
         self, *, user: str = "", team: str = "", since: str = "", until: str = "", by: str = "user"
     ) -> dict[str, Any]:
-        """What was used: `{"since", "until", "by", "items": [{"name", "runs", "gpu_hours", …}…], "total"}`."""
+        """Usage: `{"since", "until", "by", "items": [{"name", "runs", "gpu_hours", …}…], "total"}`."""
         given = {"user": user, "team": team, "since": since, "until": until, "by": by}
         return self.ask("GET", "/usage" + query_of([*given.items()]))
 
@@ -224,25 +226,25 @@ class Client(Wire):
         return list(self.ask("GET", "/boosts")["items"])
 
     def boost(self, user: str, *, until: str, why: str, team: str = "") -> dict[str, Any]:
-        """Put somebody's jobs first until a day (`2026-07-01`) or for so long (`3d`)."""
+        """Put a user's jobs first until a date (`2026-07-01`) or for a duration (`3d`)."""
         return self.ask("POST", "/boosts", {"user": user, "until": until, "why": why, "team": team})
 
     def end_boost(self, boost_id: str) -> None:
         self.ask("DELETE", f"/boosts/{quoted(boost_id)}")
 
     def stop_server(self) -> None:
-        """Stop the server; jobs go on."""
+        """Stop the server; jobs keep running."""
         self.ask("POST", "/server/stop", {})
 
     def body(self, command: Sequence[str] | None, options: Options) -> dict[str, Any]:
-        """The JSON of a submit; uploads the snapshot if one is wanted."""
+        """The JSON body of a submit; uploads the snapshot if requested."""
         body = job_body.body_of(command, options)
         if options.get("snapshot") is True:
             body["snapshot"] = self.snapshot(body["workdir"], limit=options.get("snapshot_limit"))
         return body
 
     def submit_body(self, body: dict[str, Any]) -> dict[str, Any]:
-        """POST /jobs, so that a lost connection neither loses the job nor submits it twice."""
+        """POST /jobs. A lost connection neither loses the job nor submits it twice."""
         return self.ask("POST", "/jobs", body, key=new_key())
 
     def _job_of(self, answer: dict[str, Any]) -> Job:

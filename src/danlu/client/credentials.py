@@ -1,6 +1,7 @@
-"""What `danlu login` remembers: a token for each server, and which server commands mean when none is named.
+"""Logins stored by `danlu login`: a token per server, and the default server of commands.
 
-The file is for its owner's eyes only, and is replaced as a whole. DANLU_SERVER and DANLU_TOKEN win over it."""
+The file is readable by its owner only, and is replaced atomically. DANLU_SERVER and DANLU_TOKEN override it.
+"""
 
 from __future__ import annotations
 
@@ -18,14 +19,14 @@ if TYPE_CHECKING:
 
 
 def key_of(address: Address) -> str:
-    """One spelling for one server: a token is sent nowhere else."""
+    """The canonical key of a server. A token is never sent to another server."""
     if address.scheme == "unix":
         return f"unix://{address.path}"
     return f"{address.scheme}://{address.host.lower()}:{address.port}"
 
 
 def read() -> dict[str, Any]:
-    """`{"default": URL, "servers": {URL: {"user", "token"}}}`; empty if there is none."""
+    """`{"default": URL, "servers": {URL: {"user", "token"}}}`; empty without a file."""
     where = credentials_file()
     try:
         with open(where, encoding="utf-8") as file:
@@ -56,7 +57,7 @@ def user_for(address: Address) -> str:
 
 
 def remember(address: Address, user: str, token: str) -> None:
-    """From now on commands that name no server mean this one, as this person."""
+    """Store a login, and make this server the default of commands."""
 
     def put(kept: dict[str, Any]) -> None:
         kept.setdefault("servers", {})[key_of(address)] = {"user": user, "token": token}
@@ -76,7 +77,7 @@ def forget(address: Address) -> None:
 
 
 def _changed(change: Any) -> None:
-    """Read, change, replace; two logins at the same time wait for each other."""
+    """Read, change, replace under a lock: concurrent logins wait for each other."""
     import fcntl
 
     where = credentials_file()

@@ -1,4 +1,4 @@
-"""Framed streams: a job's log and changes until its end, across lost connections."""
+"""Framed streams: a job's log and state changes until its end, across lost connections."""
 
 from __future__ import annotations
 
@@ -18,14 +18,15 @@ if TYPE_CHECKING:
     from danlu.client.http import Answer
 
 RECONNECT_WITHIN_S = 30.0
-# The server sends a sign of life every 15 seconds; three missing ones are a dead connection.
+# The server sends a heartbeat every 15 seconds; three missing heartbeats mean a dead connection.
 SILENCE_S = 50.0
 
 
 class Follow:
-    """Iterate for log bytes and jobs (at the start, and whenever the state changes).
+    """Iterate over log bytes and jobs (at the start, and at every change of state).
 
-    `job` is the last job seen; when the iteration is over it is the ended one."""
+    `job` is the latest job object; after the iteration, the ended job.
+    """
 
     def __init__(
         self, client: Client, opener: Callable[[], Answer] | None, ref: str = "", tail: int | None = None
@@ -63,7 +64,7 @@ class Follow:
         return self._answer.connection.has_arrived()
 
     def pump(self) -> list[bytes | Job]:
-        """Wait for the next bytes and give what they bring, perhaps nothing yet."""
+        """Wait for the next bytes; return the events in them, possibly none."""
         try:
             piece = self._answer.read()
             if not piece:
@@ -101,7 +102,7 @@ class Follow:
         return events
 
     def _seen(self, described: dict[str, Any]) -> Job:
-        # After a tail, or when another attempt begins a new log, only the server knows the byte.
+        # After a tail, or at the start of another attempt's log, only the server knows the offset.
         if "log_offset" in described:
             self._tail, self.offset = None, int(described.pop("log_offset"))
         self.job = Job(self._client, described)
@@ -109,7 +110,7 @@ class Follow:
         return self.job
 
     def _reopened(self, lost: Lost) -> Answer:
-        """Follow on from the same byte. Never starts a server: `danlu down` must stay down."""
+        """Continue from the same byte. Never starts a server: after `danlu down` the server must stay down."""
         until, pause = monotonic() + RECONNECT_WITHIN_S, 0.02
         while True:
             try:
@@ -119,8 +120,8 @@ class Follow:
                     raise
                 if monotonic() >= until:
                     raise ServerDown(
-                        f"{lost.text}, and no server answers since {RECONNECT_WITHIN_S:.0f} seconds",
-                        f"the job goes on; `danlu logs -f {self._ref}` follows it again",
+                        f"{lost.text}, and no server has answered for {RECONNECT_WITHIN_S:.0f} seconds",
+                        f"the job keeps running; `danlu logs -f {self._ref}` follows it again",
                     ) from error
             sleep(pause)
             pause = min(pause * 1.5, 0.5)

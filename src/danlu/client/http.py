@@ -1,6 +1,7 @@
-"""HTTP/1.1 over a Unix socket, TCP or TLS: just what a short command needs.
+"""HTTP/1.1 over a Unix socket, TCP or TLS: the minimum for a short command.
 
-`http.client`, `urllib` and `socket` cost more than a whole command, so this talks through `_socket`."""
+Importing `http.client`, `urllib` or `socket` costs more than a whole command, so this module uses `_socket`.
+"""
 
 from __future__ import annotations
 
@@ -19,15 +20,15 @@ _UNRESERVED = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz01
 
 
 class NoServer(ServerDown):
-    """Nothing listens there: the request was certainly not seen."""
+    """No server listens: the request was certainly not received."""
 
 
 class Lost(ServerDown):
-    """The connection broke before the answer was complete: the request may have been carried out."""
+    """The connection broke before the answer was complete: the server may have executed the request."""
 
 
 class Address:
-    """Where a server is: `unix:///path`, `http://host:port` or `https://host:port`."""
+    """The address of a server: `unix:///path`, `http://host:port` or `https://host:port`."""
 
     __slots__ = ("host", "path", "port", "scheme", "text")
 
@@ -55,18 +56,18 @@ def _bad_address(text: str) -> Invalid:
 
 
 def quoted(text: str) -> str:
-    """Text as one part of a path or query."""
+    """Text as a component of a path or query."""
     return "".join(chr(b) if b in _UNRESERVED else f"%{b:02X}" for b in text.encode("utf-8", "surrogateescape"))
 
 
 def query_of(pairs: list[tuple[str, object]]) -> str:
-    """`?name=value&…` from what is given; None and empty values are left out."""
+    """`?name=value&…`; None and empty values are omitted."""
     given = [f"{name}={quoted(str(value))}" for name, value in pairs if value is not None and value != ""]
     return "?" + "&".join(given) if given else ""
 
 
 class Connection:
-    """One connection; one request at a time."""
+    """A connection for a single request at a time."""
 
     def __init__(self, address: Address, timeout: float | None) -> None:
         self._sock = _connected(address, timeout)
@@ -74,7 +75,7 @@ class Connection:
         self._buffer = b""
 
     def exchange(self, method: str, target: str, headers: dict[str, str], body: bytes = b"") -> Answer:
-        """Send a request in one write, and read the head of its answer."""
+        """Send a request in a single write, and read the head of the response."""
         lines = [f"{method} {target} HTTP/1.1", f"Host: {self._host}"]
         lines += [f"{name}: {value}" for name, value in headers.items()]
         if body or method in ("POST", "PUT"):
@@ -92,7 +93,7 @@ class Connection:
             raise Lost(f"the connection to the server broke: {error.strerror or error}") from error
 
     def take(self, most: int = CHUNK) -> bytes:
-        """Bytes that have arrived, at least one; waits for them."""
+        """Wait for bytes, and return at least one byte."""
         if self._buffer:
             data, self._buffer = self._buffer[:most], self._buffer[most:]
             return data
@@ -107,10 +108,10 @@ class Connection:
         return bytes(data)
 
     def line(self, most: int = MAX_HEAD) -> bytes:
-        """The bytes up to the next line end, without it."""
+        """The bytes up to the next line end, without the line end."""
         while b"\r\n" not in self._buffer:
             if len(self._buffer) > most:
-                raise ServerDown("what answers there does not speak HTTP")
+                raise ServerDown("the server at this address does not speak HTTP")
             kept, self._buffer = self._buffer, b""
             self._buffer = kept + self.take(1 << 16)
         line, _, self._buffer = self._buffer.partition(b"\r\n")
@@ -119,7 +120,7 @@ class Connection:
     def _head(self) -> tuple[int, dict[str, str]]:
         first = self.line().split(None, 2)
         if len(first) < 2 or not first[0].startswith(b"HTTP/1.") or not first[1].isdigit():
-            raise ServerDown("what answers there does not speak HTTP")
+            raise ServerDown("the server at this address does not speak HTTP")
         fields: dict[str, str] = {}
         while line := self.line():
             name, _, value = line.decode("latin-1").partition(":")
@@ -127,12 +128,12 @@ class Connection:
         return int(first[1]), fields
 
     def has_arrived(self) -> bool:
-        """Whether the next bytes are here already, without asking the kernel."""
+        """Whether the next bytes are already in user space."""
         pending = getattr(self._sock, "pending", None)
         return bool(self._buffer) or bool(pending and pending())
 
     def is_idle(self) -> bool:
-        """Whether it can carry another request: open, with nothing left of the last answer."""
+        """Whether the connection can carry another request: open, without a rest of the last response."""
         import select
 
         poll = select.poll()
@@ -150,7 +151,7 @@ class Connection:
 
 
 class Answer:
-    """An answer whose body is read piece by piece."""
+    """A response whose body is read piece by piece."""
 
     def __init__(self, connection: Connection, status: int, fields: dict[str, str]) -> None:
         self.connection, self.status, self.fields = connection, status, fields
@@ -164,7 +165,7 @@ class Answer:
         self.keeps_alive = "close" not in fields.get("connection", "").lower() and self._left is not None
 
     def read(self) -> bytes:
-        """The next piece of the body; empty at its end. A body that is cut short is Lost."""
+        """The next piece of the body; empty at the end. A truncated body raises Lost."""
         if self.is_over:
             return b""
         if self._chunked and self._left == 0:
@@ -236,7 +237,7 @@ def _connected(address: Address, timeout: float | None) -> Any:
 def _connected_unix(address: Address, timeout: float | None) -> Any:
     sock = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
     try:
-        # Before the timeout is set: with one, a full backlog is an error instead of a wait.
+        # Before the timeout is set: with a timeout, a full backlog is an error instead of a wait.
         sock.connect(os.fsencode(address.path))
     except OSError as error:
         sock.close()
@@ -266,7 +267,7 @@ def _connected_tls(address: Address, timeout: float | None) -> Any:
         sock.close()
         raise ServerDown(
             f"the certificate of {address.text} is not trusted: {error.verify_message}",
-            "set DANLU_CA_FILE to the file of the authority that signed it",
+            "set DANLU_CA_FILE to the certificate of its authority",
         ) from error
     except OSError as error:
         sock.close()
@@ -277,6 +278,6 @@ def _out_of_reach(address: Address, error: OSError | None) -> ServerDown:
     why = (error.strerror or str(error)) if error else "no address"
     if isinstance(error, PermissionError):
         return ServerDown(
-            f"may not open {address.text}: {why}", "it is somebody else's server; use your own or a token"
+            f"may not open {address.text}: {why}", "this server belongs to another user; use your own server or a token"
         )
     return NoServer(f"no server answers at {address.text}: {why}", "is it running? Its address comes from DANLU_SERVER")

@@ -1,4 +1,4 @@
-"""The body of a submit, built from what a person or a script gives."""
+"""The JSON body of a submit, built from the options of a user or a script."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ if TYPE_CHECKING:
     from typing import Any, TypedDict
 
     class Options(TypedDict, total=False):
-        """What a job may ask for; the names are those of the command line."""
+        """The options of a job, named as on the command line."""
 
         gpus: int | str  # 2, "RTX3090:2"
         shards: int
         cpus: int
         mem: int | str  # MiB, or "16G"
         shm: int | str  # shared memory: MiB, or "8G"
-        nodes: int  # so many at once, each with all of the above
+        nodes: int  # each with all of the above
         time: int | str | timedelta  # minutes, or "2h30m"
         name: str
         priority: int  # 1 to 9, 9 goes first
         queue: str
         team: str
-        preemptible: bool  # may be asked to checkpoint and wait again
-        interactive: bool  # somebody sits at it
+        preemptible: bool  # the job may be stopped with a checkpoint and queued again
+        interactive: bool  # a user works with the job directly
         env: Mapping[str, str]
         label: Mapping[str, str]
         workdir: str
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 NAMES = (*OPTIONS, "snapshot", "snapshot_limit", "inherit_env")
 
-# What belongs to the terminal, to the login, or to a job that one is inside of, and not to the person's work.
+# Variables of the terminal, of the login, or of an enclosing job, rather than of the user's work.
 _SESSION_NAMES = frozenset(
     ("_", "COLUMNS", "DISPLAY", "LINES", "LS_COLORS", "OLDPWD", "PWD", "SHLVL", "STY", "TERM", "TERMCAP", "TMUX",
      "TMUX_PANE", "WAYLAND_DISPLAY", "WINDOW", "WINDOWID", "XAUTHORITY", "XDG_RUNTIME_DIR", "XDG_SEAT", "XDG_VTNR",
@@ -58,7 +58,7 @@ _SESSION_PREFIXES = (
 
 
 def inherited(environ: Mapping[str, str]) -> dict[str, str]:
-    """The part of an environment that a job should inherit."""
+    """The part of an environment that a job inherits."""
     return {
         name: value
         for name, value in environ.items()
@@ -67,13 +67,13 @@ def inherited(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def working_folder(chosen: str = "") -> str:
-    """The folder to run in, absolute; the way the shell names it if that is the same place."""
+    """The absolute folder to run in. The shell's `PWD` is preferred if it names the same folder."""
     try:
         here = os.getcwd()
     except FileNotFoundError:
         if os.path.isabs(chosen):
             return os.path.normpath(chosen)
-        raise Invalid("the folder you are in no longer exists", "`cd` to another one, or give `--workdir`") from None
+        raise Invalid("the current folder no longer exists", "`cd` to another folder, or give `--workdir`") from None
     named = os.environ.get("PWD", "")
     if named != here and os.path.isabs(named):
         try:
@@ -85,14 +85,14 @@ def working_folder(chosen: str = "") -> str:
 
 
 def current_umask() -> int:
-    """The system tells it only to who sets it; for that moment it is the strictest."""
+    """Reading the umask means setting it; 0o077 meanwhile."""
     found = os.umask(0o077)
     os.umask(found)
     return found
 
 
 def body_of(command: Sequence[str] | None, options: Mapping[str, Any]) -> dict[str, Any]:
-    """The JSON of a submit. Without a command: the changes of a clone."""
+    """The JSON body of a submit. Without a command: the changes of a clone."""
     for name in options:
         if name not in NAMES:
             raise Invalid(f"a job has no option `{name}`", "options: " + ", ".join(NAMES))

@@ -1,4 +1,4 @@
-"""A job as the server described it last, and its log."""
+"""A job as last described by the server, and its log."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ ENDED = frozenset(("SUCCEEDED", "FAILED", "CANCELLED", "TIMED_OUT", "LOST"))
 
 
 def is_ended(data: Mapping[str, Any]) -> bool:
-    """Whether a job, or every task of an array, is over."""
+    """Whether a job, or every task of an array, has ended."""
     if data.get("array") is True:
         return all(state in ENDED or not count for state, count in data["states"].items())
     return data["state"] in ENDED
 
 
 class Job:
-    """A job or an array. Its properties are those of the last answer; `refresh` asks again."""
+    """A job or an array. Its properties show the last answer; `refresh` asks again."""
 
     __slots__ = ("_client", "data")
 
@@ -74,7 +74,7 @@ class Job:
 
     @property
     def reason(self) -> str:
-        """Why it waits or ended, in a sentence."""
+        """Why the job waits or how it ended, in a sentence."""
         return str((self.data.get("reason") or {}).get("text") or "")
 
     def refresh(self) -> Self:
@@ -82,12 +82,12 @@ class Job:
         return self
 
     def wait(self, timeout: float | None = None) -> Self:
-        """Wait for the end. TimeoutError if it does not come within `timeout` seconds."""
+        """Wait for the end. TimeoutError after `timeout` seconds."""
         self.data = self._client.wait(self.id, timeout=timeout).data
         return self
 
     def logs(self, *, follow: bool = True, tail: int | None = None, attempt: int | None = None) -> Log:
-        """The log: until the job has ended, or with `follow=False` what is there now."""
+        """The log until the job has ended; with `follow=False`, the current log."""
         return self._client.logs(self.id, follow=follow, tail=tail, attempt=attempt)
 
     def stop(self, *, now: bool = False, kill: bool = False) -> Self:
@@ -101,7 +101,7 @@ class Job:
         return self._client.why(self.id)
 
     def exec(self, command: list[str]) -> tuple[int, bytes, bytes]:
-        """Run a command beside it, in its environment: exit code, stdout, stderr."""
+        """Run a command next to the job, in its environment: exit code, stdout, stderr."""
         return self._client.exec(self.id, command)
 
     def remove(self) -> None:
@@ -113,7 +113,7 @@ class Job:
 
 
 class Log:
-    """A job's log. Iterate for bytes as they come, or ask for all of it: `bytes()`, `text()`, `lines()`."""
+    """A job's log. Iterate over bytes as they arrive, or read all: `bytes()`, `text()`, `lines()`."""
 
     def __init__(self, client: Client, ref: str, *, follow: bool, tail: int | None, attempt: int | None) -> None:
         self._client, self._ref = client, ref
@@ -133,9 +133,9 @@ class Log:
                 yield piece
             whole = True
         except Lost as lost:
-            raise Lost(lost.text, "the rest of the log is missing; the job itself is not touched") from lost
+            raise Lost(lost.text, "the rest of the log is missing; the job itself is not affected") from lost
         finally:
-            # A reader that stops early leaves bytes behind: that connection carries nothing else.
+            # A reader that stops early leaves bytes unread: the connection cannot be reused.
             self._client.release(answer) if whole else answer.close()
 
     def bytes(self) -> bytes:

@@ -1,4 +1,4 @@
-"""Starting one's own server: a detached process that says through a pipe when it listens."""
+"""Start the personal server: a detached process that reports through a pipe when it listens."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ if TYPE_CHECKING:
 
 READY_WITHIN_S = 60.0
 TAIL_LINES = 12
-# What a server that cannot start says first, with the exit code that it ends with.
+# First words of a server that cannot start, by its exit code.
 _FAILURES = {"error 2": Invalid, "error 3": Refused, "error 4": ServerDown}
 
 
 def start(options: Sequence[str] = (), *, program: Sequence[str] = ()) -> None:
-    """Start the personal server and return when it listens. One that is already there is fine."""
+    """Start the personal server and return when the server listens. An already running server is fine."""
     argv = list(program) or [sys.executable, "-m", "danlu.app", "up"]
     reader, writer = os.pipe()
     try:
@@ -60,7 +60,7 @@ def _file_actions(kept: int) -> list[tuple[int, int] | tuple[int, int, str, int,
         (os.POSIX_SPAWN_DUP2, 0, 1),
         (os.POSIX_SPAWN_DUP2, 0, 2),
     ]
-    # A pipe or lock inherited from the caller's script would stay open as long as the server lives.
+    # An inherited pipe or lock of the caller's script would stay open as long as the server runs.
     for name in os.listdir("/proc/self/fd"):
         try:
             if int(name) > 2 and int(name) != kept and os.get_inheritable(int(name)):
@@ -71,7 +71,7 @@ def _file_actions(kept: int) -> list[tuple[int, int] | tuple[int, int, str, int,
 
 
 def _heard(reader: int) -> str:
-    """What the child says: up to `ready`, or everything until it closes the pipe."""
+    """The child's message: up to `ready`, or everything until the pipe is closed."""
     import select
     from time import monotonic
 
@@ -96,5 +96,5 @@ def _log_tail() -> str:
             file.seek(max(os.fstat(file.fileno()).st_size - 8192, 0))
             lines = file.read().decode("utf-8", "replace").splitlines()[-TAIL_LINES:]
     except OSError:
-        return "`danlu up` in the foreground shows why"
+        return "`danlu up` in the foreground shows the cause"
     return "\n".join([f"the end of {path}:", *(f"  {line}" for line in lines)])

@@ -1,4 +1,4 @@
-"""Asking a server: one request, one answer; repeated without harm when a connection is lost."""
+"""Requests to a server, repeated safely after a lost connection."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _BY_STATUS: dict[int, type[errors.DanluError]] = {
 
 
 def error_of(status: int, body: bytes) -> errors.DanluError:
-    """The error that a problem document describes."""
+    """The error described by a problem document."""
     try:
         problem = json.loads(body)
         code, detail, hint = str(problem["code"]), str(problem["detail"]), str(problem.get("hint") or "")
@@ -56,12 +56,12 @@ def _check_folder(socket: str) -> None:
 
 
 def new_key() -> str:
-    """A name for one submit, under which a repeat is recognized."""
+    """A key of a submit, which makes a repeated request recognizable."""
     return os.urandom(16).hex()
 
 
 class Wire:
-    """A server's address, who asks, and the requests between them."""
+    """A server's address, the caller's token, and requests with them."""
 
     def __init__(
         self,
@@ -93,18 +93,18 @@ class Wire:
         if token:
             self.use_token(token)
         self._idle: list[Connection] = []
-        self.trouble: str | None = None  # of the server's engine, as last told
+        self.trouble: str | None = None  # of the server's engine, as last reported
 
     def use_token(self, token: str) -> None:
-        """Be who this token says from now on."""
+        """Use this token from now on."""
         if not token.isascii() or not token.isprintable():
-            raise errors.Invalid("the token has characters that no token has", "check DANLU_TOKEN")
+            raise errors.Invalid("the token contains invalid characters", "check DANLU_TOKEN")
         self._headers["Authorization"] = f"Bearer {token}"
 
     def ask(
         self, method: str, target: str, body: object = None, *, key: str = "", again: bool = False
     ) -> dict[str, Any]:
-        """One request and its whole answer as data."""
+        """Send a request and return its whole answer as data."""
         request = self._request(method, target, body, key)
         _, found = self._exchange(*request, again=bool(key) or again or method == "GET", whole=True)
         data: dict[str, Any] = json.loads(found) if found else {}
@@ -121,9 +121,10 @@ class Wire:
         again: bool = False,
         start: bool = True,
     ) -> Answer:
-        """Send a request and give its answer, good ones only.
+        """Send a request and return the response; errors are raised.
 
-        A request that may be repeated (`again`, a key, or a GET) is, for a while, if the connection is lost."""
+        A repeatable request (`again`, a key, or a GET) is repeated for a while if the connection is lost.
+        """
         request = self._request(method, target, body, key)
         return self._exchange(*request, again=bool(key) or again or method == "GET", start=start)[0]
 
@@ -162,7 +163,7 @@ class Wire:
                 if not again or (until and monotonic() >= until):
                     raise
             except NoServer:
-                # Before the first loss nothing was sent: there is nothing to be careful with.
+                # Before the first loss no request was sent: fail at once.
                 if not until or monotonic() >= until:
                     raise
             until = until or monotonic() + RETRY_WITHIN_S
@@ -170,7 +171,7 @@ class Wire:
             pause = min(pause * 1.5, 0.5)
 
     def _checked(self, answer: Answer, whole: bool) -> bytes:
-        """The body if the whole of it is wanted; a problem becomes its error."""
+        """The whole body if requested; a problem document is raised as its error."""
         if answer.status < 400 and not whole:
             return b""
         found = answer.body()
@@ -180,7 +181,7 @@ class Wire:
         return found
 
     def connection(self, *, start: bool = True) -> Connection:
-        """A connection for one request; starts the personal server where that is wanted."""
+        """A connection for a request; starts the personal server if permitted."""
         while self._idle:
             connection = self._idle.pop()
             if connection.is_idle():
@@ -206,7 +207,7 @@ class Wire:
         return Connection(self.address, self._timeout)
 
     def release(self, answer: Answer) -> None:
-        """Keep the connection of a finished answer for the next request."""
+        """Keep the connection of a finished response for the next request."""
         if answer.is_over and answer.keeps_alive:
             self._idle.append(answer.connection)
         else:

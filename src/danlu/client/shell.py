@@ -1,4 +1,4 @@
-"""Exec: a command beside a running job, over a WebSocket."""
+"""Exec: a command next to a running job, over a WebSocket."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MOST_BYTES = 1 << 16  # of one message to the server
 
 
 class Shell:
-    """A command that runs beside a job. `pump` gives its output; `exit_code` is there when `is_over`."""
+    """A command next to a running job. `pump` returns its output; `exit_code` is valid when `is_over`."""
 
     def __init__(
         self,
@@ -58,8 +58,8 @@ class Shell:
         while self._protocol.state.name == "CONNECTING":
             self._receive()
             if self._protocol.handshake_exc is not None:
-                raise ServerDown("the server does not let this command in") from self._protocol.handshake_exc
-        self._early = self._frames()  # what came in one piece with the answer
+                raise ServerDown("the server refused the connection for this command") from self._protocol.handshake_exc
+        self._early = self._frames()  # frames that arrived together with the handshake
         self._tell(first)
 
     def fileno(self) -> int:
@@ -69,9 +69,9 @@ class Shell:
         return bool(self._early) or self._connection.has_arrived()
 
     def write(self, data: bytes) -> None:
-        """Give the command input; empty means: no more."""
+        """Send input to the command; empty means end of input."""
         if not self._is_open:
-            return  # the command has ended: nobody reads this any more
+            return  # the command has ended, and reads no more input
         for start in range(0, len(data), MOST_BYTES):
             self._protocol.send_binary(STDIN + data[start : start + MOST_BYTES])
             self._flush()
@@ -83,7 +83,7 @@ class Shell:
             self._tell({"resize": [rows, columns]})
 
     def pump(self) -> list[tuple[bytes, bytes]]:
-        """Wait for the next bytes; give (STDOUT or STDERR, data) for what they bring."""
+        """Wait for the next bytes; return (STDOUT or STDERR, data) pairs."""
         frames, self._early = self._early, []
         if not frames:
             self._receive()
@@ -129,7 +129,7 @@ class Shell:
         try:
             self._protocol.receive_data(self._connection.take())
         except Lost as lost:
-            raise ServerDown(f"{lost.text} before the command ended", "the job itself is not touched") from lost
+            raise ServerDown(f"{lost.text} before the command ended", "the job itself is not affected") from lost
         self._flush()  # an answer to a ping, or to a close
 
     def _flush(self) -> None:
@@ -138,7 +138,7 @@ class Shell:
                 if data:
                     self._connection.send(data)
         except Lost:
-            # What it said before it closed is still to be read, and says more than a broken pipe.
+            # The server's last message, still to be read, explains more than a broken pipe.
             if self.is_over:
                 return
             raise

@@ -1,4 +1,4 @@
-"""The code of a folder, uploaded at submit: what git tracks or does not ignore, each content once."""
+"""Upload the code of a folder at submit: files tracked or not ignored by git, each content once."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _SKIPPED_FOLDERS = frozenset((".git", "__pycache__", ".venv", "node_modules"))
 def upload(
     client: Client, folder: str, limit: int | None = None, progress: Callable[[int, int], None] | None = None
 ) -> str:
-    """Upload what the server does not have yet; the snapshot's id. `progress` hears (bytes sent, bytes to send)."""
+    """Upload the missing files; return the snapshot's id. `progress` is called with (bytes sent, bytes to send)."""
     files = list(_measured(folder))
     _check_size(files, limit or LIMIT)
     listed, source = [], {}
@@ -37,7 +37,7 @@ def upload(
         path, mode, size = source[digest]
         content = _content(folder, path, mode)
         if _digest(content) != digest:
-            raise Conflict(f"`{path}` changed while it was copied", "submit again when nothing writes there")
+            raise Conflict(f"`{path}` changed during the copy", "submit again when no program writes there")
         client.ask("PUT", f"/blobs/{quoted(digest)}", content, again=True)
         sent += size
         if progress:
@@ -117,5 +117,5 @@ def _check_size(files: list[tuple[str, int, int]], limit: int) -> None:
     named = ", ".join(f"{path} ({size / (1 << 20):.1f} MiB)" for path, _, size in largest)
     raise Refused(
         f"a snapshot may have {limit / (1 << 20):g} MiB, the folder has {total / (1 << 20):.1f}; largest: {named}",
-        "let `.gitignore` leave out data and results, or allow more with `--snapshot-limit 500M`",
+        "exclude data and results with `.gitignore`, or allow more with `--snapshot-limit 500M`",
     )

@@ -31,28 +31,29 @@ class JobOption:
 
 # In the order of the help. All of them travel to the server under their names.
 OPTIONS = (
-    JobOption("gpus", AMOUNT, "N|MODEL:N", "whole cards, of any model or of one: 2, RTX3090:2"),
-    JobOption("shards", COUNT, "N", "parts of one card, which others may share"),
+    JobOption("gpus", AMOUNT, "N|MODEL:N", "whole cards, of any model or a given model: 2, RTX3090:2"),
+    JobOption("shards", COUNT, "N", "parts of one card; other jobs may use the rest"),
     JobOption("cpus", COUNT, "N", "processor cores"),
     JobOption("mem", AMOUNT, "SIZE", "memory: 16G, 512M; a plain number is MiB"),
+    JobOption("shm", AMOUNT, "SIZE", "shared memory (/dev/shm): 8G; `danlu show` tells if it is not enforced"),
+    JobOption("nodes", COUNT, "N", "number of nodes, each with all of the above; the command starts on every node"),
+    JobOption("time", AMOUNT, "DURATION", "time limit: 90m, 2h30m, 1-12:00:00; a plain number is minutes"),
+    JobOption("name", TEXT, "NAME", "name of the job"),
+    JobOption("priority", COUNT, "1..9", "9 goes first; default 5"),
+    JobOption("queue", TEXT, "QUEUE", "queue of the job: `danlu queues` lists them"),
+    JobOption("team", TEXT, "TEAM", "which of your teams; needed only if you are in several"),
     JobOption(
-        "shm", AMOUNT, "SIZE", "shared memory (/dev/shm) that it needs: 8G; `danlu show` tells if it is not enforced"
+        "preemptible",
+        SWITCH,
+        "",
+        "the job may be stopped with a checkpoint and queued again; needed to borrow beyond a quota",
     ),
-    JobOption("nodes", COUNT, "N", "this many nodes at once, each with all of the above; the command starts on each"),
-    JobOption("time", AMOUNT, "DURATION", "end it after this long: 90m, 2h30m, 1-12:00:00; a plain number is minutes"),
-    JobOption("name", TEXT, "NAME", "a name to find it by"),
-    JobOption("priority", COUNT, "1..9", "9 goes first; 5 unless given"),
-    JobOption("queue", TEXT, "QUEUE", "where it waits and runs: `danlu queues` lists them"),
-    JobOption("team", TEXT, "TEAM", "for which of your teams, if there are several"),
-    JobOption(
-        "preemptible", SWITCH, "", "may be asked to checkpoint and wait again; only such jobs borrow beyond a quota"
-    ),
-    JobOption("interactive", SWITCH, "", "somebody sits at it; not every queue takes such work"),
+    JobOption("interactive", SWITCH, "", "an interactive session; not every queue allows these"),
     JobOption("env", PAIRS, "NAME=VALUE", "set a variable; NAME alone takes it from your environment"),
     JobOption("label", PAIRS, "NAME=VALUE", "a label to filter by"),
-    JobOption("workdir", TEXT, "FOLDER", "where it runs; the folder you are in unless given"),
-    JobOption("array", AMOUNT, "LIST", "many tasks of one command: 1-10%%2 is ten, two at once"),
-    JobOption("after", LIST, "ID[:any]", "wait until that job has succeeded, or with :any has ended"),
+    JobOption("workdir", TEXT, "FOLDER", "working directory; default: the current one"),
+    JobOption("array", AMOUNT, "LIST", "many tasks of one command: 1-10%%2 is ten tasks, two at once"),
+    JobOption("after", LIST, "ID[:any]", "start after this job has succeeded; with :any, has ended"),
     JobOption("retries", COUNT, "N", "start again after a failure, at most N times"),
     JobOption("signal", TEXT, "SIGNAL@SECONDS", "checkpoint notice before the time limit or a stop: USR1@300"),
 )

@@ -1,4 +1,4 @@
-"""WHAT THE HARDWARE SAYS: cards from NVML or fake ones, cores and memory of this machine.
+"""WHAT THE HARDWARE SAYS: cards from NVML or fake cards, cores and memory of this machine.
 
 May import: domain, errors.
 Must not: change anything.

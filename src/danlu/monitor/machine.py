@@ -1,4 +1,4 @@
-"""This machine as a node: its cores, its memory, its cards (from NVML where there is a driver, or pretended)."""
+"""This machine as a node: its cores, memory and cards (from NVML if a driver is loaded, or fake)."""
 
 import logging
 import os
@@ -10,16 +10,16 @@ from danlu.errors import Invalid
 
 log = logging.getLogger(__name__)
 
-# Without one of these no NVIDIA driver is loaded, and asking the library would cost memory for nothing.
+# Without any of these no NVIDIA driver is loaded, and loading the library would waste memory.
 DRIVER_SIGNS = ("/dev/nvidiactl", "/proc/driver/nvidia", "/dev/dxg")
 
 
 def parse_fake_gpus(text: str, *, shards: int = SHARDS_PER_GPU) -> tuple[Gpu, ...]:
-    """`4xRTX3090,2xGTX1080Ti` -> six pretend cards."""
+    """`4xRTX3090,2xGTX1080Ti` -> six fake cards."""
     gpus: list[Gpu] = []
     for part in text.split(","):
         match = re.fullmatch(r"\s*(?:(\d{1,3})\s*x\s*)?([A-Za-z0-9][\w .-]{0,60}?)\s*", part)
-        # After a count a model may be a number, as in 4x3090; alone it would be taken for a count.
+        # After a count, a model may be a number, as in 4x3090; without a count, a number would be ambiguous.
         count_only = r"\d{0,2}x?" if match and match[1] else r"\d*\s*x?"
         if not match or match[1] == "0" or re.fullmatch(count_only, match[2]):
             raise Invalid(
@@ -32,7 +32,7 @@ def parse_fake_gpus(text: str, *, shards: int = SHARDS_PER_GPU) -> tuple[Gpu, ..
     return tuple(gpus)
 
 
-# What well-known cards have; whatever else is pretended has as much as a 3090.
+# Memory of well-known cards; other fake cards have as much as a 3090.
 _MEMORY_GIB = {
     "1080ti": 11, "2080ti": 11, "3090": 24, "4090": 24, "a10": 24, "a30": 24, "a40": 48, "a100": 80, "a800": 80,
     "h100": 80, "h800": 80, "h200": 141, "k80": 12, "l4": 24, "l40": 48, "p4": 8, "p40": 24, "p100": 16, "rtx4000": 8,
@@ -45,7 +45,7 @@ def _pretend_memory_gib(model: str) -> int:
 
 
 def read_gpus(*, shards: int = SHARDS_PER_GPU, signs: tuple[str, ...] = DRIVER_SIGNS) -> tuple[Gpu, ...]:
-    """The real cards of this machine. A driver that cannot be asked is told in the log and means no cards."""
+    """The real cards of this machine. If the driver does not answer, a warning is logged and there are no cards."""
     if not any(os.path.exists(sign) for sign in signs):
         return ()
     import pynvml
@@ -53,7 +53,7 @@ def read_gpus(*, shards: int = SHARDS_PER_GPU, signs: tuple[str, ...] = DRIVER_S
     try:
         pynvml.nvmlInit()
     except pynvml.NVMLError as error:
-        log.warning("the NVIDIA driver cannot be asked, so there are no cards: %s", error)
+        log.warning("the NVIDIA driver does not answer, so there are no cards: %s", error)
         return ()
     try:
         return tuple(_gpu(index, shards) for index in range(pynvml.nvmlDeviceGetCount()))
@@ -67,7 +67,7 @@ def read_gpus(*, shards: int = SHARDS_PER_GPU, signs: tuple[str, ...] = DRIVER_S
 def read_node(
     *, name: str = "", fake_gpus: str = "", shards_per_gpu: int = SHARDS_PER_GPU, cpus: int = 0, memory_mib: int = 0
 ) -> Node:
-    """This machine, with whatever the configuration says instead of what the hardware says."""
+    """This machine as a node. Configured values override the hardware."""
     gpus = parse_fake_gpus(fake_gpus, shards=shards_per_gpu) if fake_gpus else read_gpus(shards=shards_per_gpu)
     return Node(
         name=name or socket.gethostname().split(".")[0] or "localhost",

@@ -1,4 +1,4 @@
-"""Who may start within the quotas, who borrows, and who waits until runs of their own end."""
+"""Compare each entry with the quotas: it may start, it borrows, or it waits until runs of its own holder end."""
 
 from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
@@ -18,18 +18,18 @@ from danlu.scheduler.quota_accounts import (
     Account,
     Amounts,
     Claim,
-    Spell,
+    Hold,
     add_up,
     amounts_of_ask,
     amounts_of_run,
 )
 from danlu.scheduler.snapshot import Holding, Snapshot, Waiting
 
-Endings = list[tuple[float, list[int]]]  # from when on how much is held, if nothing is added
+Endings = list[tuple[float, list[int]]]  # (time, amounts still held from then on if nothing starts)
 
 
 def hours_since(held: Holding, since: datetime, snapshot: Snapshot) -> float:
-    """GPU-hours since then of a run that is not over, and so in no charge yet."""
+    """GPU-hours of an unfinished run since a time; the charges in the store do not include this run yet."""
     if held.started_at is None:
         return 0.0
     cards = amounts_of_run(held, snapshot.shards_per_gpu)[GPUS]
@@ -38,29 +38,30 @@ def hours_since(held: Holding, since: datetime, snapshot: Snapshot) -> float:
 
 
 class Standing(IntEnum):
-    """How an entry stands to the quotas of its person and its team."""
+    """The relation of an entry to the quotas of its user and its team."""
 
-    ENTITLED = 0  # within all of them
-    BORROWS = 1  # beyond one that lets what is preemptible go beyond it
+    ENTITLED = 0  # within all quotas
+    BORROWS = 1  # over a quota with `borrow`, and preemptible
     OVER = 2  # must wait
 
 
-ENTITLED, BORROWS, OVER = Standing  # looking a member up costs as much as all else for one who is over again
+# Bound once: looking up an enum member costs as much as the rest of a repeated refusal.
+ENTITLED, BORROWS, OVER = Standing
 
 
 class Owner:
-    """Somebody in a team, with preemptible entries or with others."""
+    """A user in a team. Preemptible entries have an owner of their own."""
 
     __slots__ = ("accounts", "refused_cards")
 
     def __init__(self, accounts: tuple[Account, ...]) -> None:
         self.accounts = accounts
-        # What is held only grows during a plan: whoever asks for so much again is over again.
+        # Usage only grows during a plan, so a later ask for this many cards is refused without a check.
         self.refused_cards: float = NEVER
 
 
 class Admission:
-    """The quotas in force, and how each entry stands to them as the plan goes on."""
+    """The quotas in force, and the standing of each entry while the plan is made."""
 
     def __init__(self, snapshot: Snapshot, starts_at: Callable[[str], float]) -> None:
         self._now = snapshot.now
@@ -69,8 +70,9 @@ class Admission:
         self._starts_at = starts_at
         self._accounts: dict[str, Account] = {}
         self._owners: dict[tuple[str, str, bool], Owner] = {}
-        self.first_over: Account | None = None  # whose quota the last entry is beyond, if nobody waits for it yet
-        self.entitled: set[str] = set()  # of those that wait in the engine's queue
+        # the quota that the last entry exceeds, unless an entry waits for this quota already
+        self.first_over: Account | None = None
+        self.entitled: set[str] = set()  # keys of the entries in the engine's queue that are within their quotas
         self._lasting: dict[tuple[str, bool], tuple[int, float, list[int]]] = {}
         self._endings: dict[tuple[str, bool], Endings] = {}
         runs: dict[tuple[str, str, bool], list[Holding]] = {}
@@ -102,7 +104,7 @@ class Admission:
         return owner
 
     def accounts(self, waiting: Waiting) -> tuple[Account, ...]:
-        """Those of the person, of the team, and of the person in the team that have a quota."""
+        """The quotas that apply: of the user, of the team, and of the user in the team."""
         return self._owner(waiting.user, waiting.team, waiting.is_preemptible).accounts
 
     def _account(self, holder: str) -> Account:
@@ -114,10 +116,10 @@ class Admission:
     def amounts(self, waiting: Waiting) -> Amounts:
         return amounts_of_ask(waiting.ask, self.shards_per_gpu)
 
-    # As the plan goes.
+    # While the plan is made.
 
     def standing(self, waiting: Waiting, until: float) -> Standing:
-        """How one more run of this entry would stand, if it held its seat until then."""
+        """The standing of one more run of this entry if the run held its seat until `until`."""
         is_preemptible = waiting.is_preemptible
         owner = self._owners.get((waiting.user, waiting.team, is_preemptible))
         if owner is None:
@@ -154,44 +156,44 @@ class Admission:
         return standing
 
     def has_right(self, waiting: Waiting) -> bool:
-        """Is there a quota that speaks of what it asks for? Then what others borrowed is given back for it."""
+        """Whether a quota limits a resource of this ask. Only then do borrowers give resources back for the entry."""
         ask = waiting.ask
         kinds = {GPUS, SHARDS} if ask.shards else {GPUS} if ask.gpus else {CPUS, MEMORY}
         return any(kind in kinds for account in self.accounts(waiting) for kind, _ in account.limits)
 
     def take(self, waiting: Waiting, until: float) -> None:
-        """Count a run of this entry, whose standing is known, that starts."""
+        """Count a starting run of this entry. `standing` was called before."""
         accounts = self._owners[waiting.user, waiting.team, waiting.is_preemptible].accounts
         if accounts:
             amounts, is_firm = amounts_of_ask(waiting.ask, self.shards_per_gpu), not waiting.is_preemptible
-            spell = Spell(amounts, min(until, FAR), is_firm)
+            hold = Hold(amounts, min(until, FAR), is_firm)
             for account in accounts:
                 account.add(amounts, is_firm)
-                account.begun.append(spell)
+                account.started.append(hold)
 
     def _take_pending(self, waiting: Waiting) -> Standing:
-        """Count an entry that waits in the engine's queue; how it stands beside those that came there before it."""
+        """Count an entry in the engine's queue; return its standing after the entries handed over earlier."""
         until = NEVER if waiting.time_limit is None else waiting.time_limit.total_seconds()
         standing = self.standing(waiting, until)
         self.take(waiting, until)
         return standing
 
-    def promise(self, waiting: Waiting, until: float) -> None:
-        """Keep the quota for an entitled entry that is promised a seat."""
+    def reserve(self, waiting: Waiting, until: float) -> None:
+        """Keep the quota for an entitled entry with a reserved seat."""
         for account in self.accounts(waiting):
             if not (account.borrows and waiting.is_preemptible):
                 account.claim(Claim(waiting.key, self.amounts(waiting), until))
 
     def refuse(self, waiting: Waiting, until: float) -> None:
-        """Keep the quota of `first_over` for this entry, the first to wait for it: else smaller ones of the same holder
-        would always take what comes free. Others are not held up."""
+        """Keep the quota of `first_over` for this entry, the first to wait for this quota. Otherwise smaller entries of
+        the same holder would always take the freed part. Other holders are not delayed."""
         account, amounts = self.first_over, self.amounts(waiting)
         if account is not None and account.beyond(NOTHING, amounts) is None:
             account.has_waiter = True
             account.claim(Claim(waiting.key, amounts, until, waits_for=account, is_preemptible=waiting.is_preemptible))
 
     def _claim_at(self, claim: Claim) -> float:
-        """When the promised seat is, or when enough of the holder's own has ended."""
+        """The time of the reserved seat, or the time when enough runs of the same holder have ended."""
         if claim.at is None:
             account = claim.waits_for
             if account is None:
@@ -203,62 +205,62 @@ class Admission:
         return claim.at
 
     def _leaves_claims(self, account: Account, amounts: Amounts, until: float, is_preemptible: bool) -> bool:
-        """Would those that claimed the quota before find it when their time comes?"""
+        """Whether the earlier claims would still find their quota at their start."""
         first, lasting = self._first_claim(account, is_preemptible)
         return until <= first or not account.beyond_claims(lasting, amounts)
 
     def _first_claim(self, account: Account, is_preemptible: bool) -> tuple[float, list[int]]:
-        """When the first of the claims begins, and how much of what is held now will still be held then."""
+        """The start of the first claim, and the amounts held now that will still be held then."""
         key = (account.holder, is_preemptible)
-        moves = len(account.claims) + len(account.begun)
+        moves = len(account.claims) + len(account.started)
         known = self._lasting.get(key)
         if known is None or known[0] != moves:
             first = min([self._claim_at(claim) for claim in account.claims])
             lasting = [0, 0, 0, 0, 0]
-            for spell in self._spells(account, is_preemptible):
-                if spell.end > first or spell.end >= FAR:
+            for hold in self._holds_of(account, is_preemptible):
+                if hold.end > first or hold.end >= FAR:
                     for kind in range(5):
-                        lasting[kind] += spell.amounts[kind]
+                        lasting[kind] += hold.amounts[kind]
             known = self._lasting[key] = (moves, first, lasting)
         return known[1], known[2]
 
-    def _spells(self, account: Account, is_preemptible: bool) -> Iterator[Spell]:
+    def _holds_of(self, account: Account, is_preemptible: bool) -> Iterator[Hold]:
         only_firm = account.borrows and not is_preemptible
         for held in account.runs:
             if not (only_firm and held.is_preemptible):
                 amounts = amounts_of_run(held, self.shards_per_gpu)
-                yield Spell(amounts, end_of(held, self._now), not held.is_preemptible)
-        for spell in account.begun:
-            if spell.is_firm or not only_firm:
-                yield spell
+                yield Hold(amounts, end_of(held, self._now), not held.is_preemptible)
+        for hold in account.started:
+            if hold.is_firm or not only_firm:
+                yield hold
 
     def _endings_of(self, account: Account, is_preemptible: bool, claims: list[Claim]) -> Endings:
-        """How what counts before an entry, these claims included, comes to its end."""
-        spells = list(self._spells(account, is_preemptible))
-        spells += [Spell(claim.amounts, self._claim_at(claim) + min(claim.lasts, FAR), True) for claim in claims]
-        spells.sort(key=attrgetter("end"))
-        total = [sum([spell.amounts[kind] for spell in spells]) for kind in range(5)]
+        """The amounts that count before an entry, with these claims, over time."""
+        holds = list(self._holds_of(account, is_preemptible))
+        holds += [Hold(claim.amounts, self._claim_at(claim) + min(claim.lasts, FAR), True) for claim in claims]
+        holds.sort(key=attrgetter("end"))
+        total = [sum([hold.amounts[kind] for hold in holds]) for kind in range(5)]
         endings = [(0.0, total)]
-        for spell in spells:
-            total = [amount - less for amount, less in zip(total, spell.amounts, strict=True)]
-            endings.append((spell.end, total))
+        for hold in holds:
+            total = [amount - less for amount, less in zip(total, hold.amounts, strict=True)]
+            endings.append((hold.end, total))
         return endings
 
-    # What was borrowed.
+    # Borrowed runs.
 
     def borrowed(self) -> list[Holding]:
-        """The preemptible runs that are beyond a quota, less those that are leaving already.
+        """The preemptible runs beyond a quota, without the runs that are stopping already.
 
-        What is not preemptible uses a quota first, then the oldest of what is.
+        Runs that are not preemptible fill a quota first, then preemptible runs, oldest first.
         """
         found: dict[str, Holding] = {}
         for account in self._accounts.values():
             if all(account.held[kind] <= limit for kind, limit in account.limits):
                 continue
             total = list(account.firm)
-            for spell in account.begun:  # what this plan starts takes nothing back yet
-                if spell.is_firm:
-                    total = [amount - less for amount, less in zip(total, spell.amounts, strict=True)]
+            for hold in account.started:  # a start of this plan takes nothing back yet
+                if hold.is_firm:
+                    total = [amount - less for amount, less in zip(total, hold.amounts, strict=True)]
             stays = [held for held in account.runs if held.is_preemptible and not held.is_stopping]
             for held in sorted(stays, key=self.age_of):
                 amounts = amounts_of_run(held, self.shards_per_gpu)
@@ -269,13 +271,13 @@ class Admission:
         return list(found.values())
 
     def age_of(self, held: Holding) -> tuple[datetime, str]:
-        """What is only being started is the youngest."""
+        """A sort key. A run that is still starting is the youngest."""
         return held.started_at or self._now, held.key
 
-    # For people, when the plan is made.
+    # For explanations, after the plan is made.
 
     def estimate(self, waiting: Waiting) -> datetime | None:
-        """When runs of its own holders have made room for an entry; None if nobody can say."""
+        """The time when runs of the same holders have made room for an entry; None if unknown."""
         amounts = self.amounts(waiting)
         at = self._now
         for account in self.accounts(waiting):
@@ -303,7 +305,7 @@ class Admission:
 
 
 def _first_enough(account: Account, endings: Endings, amounts: Amounts) -> float:
-    """The first moment at which there is quota enough. What is held only falls, so it can be halved for."""
+    """The first time with enough quota. Held amounts only fall over time, so a binary search works."""
     low, high = 0, len(endings) - 1
     while low < high:
         middle = (low + high) // 2

@@ -1,4 +1,4 @@
-"""What nodes could hold if they were empty."""
+"""The largest asks that empty nodes can hold."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -14,7 +14,7 @@ Size = tuple[int, int]  # cpus, memory
 
 
 class Cards:
-    """The cards of a node. Nodes with the same cards share one of these."""
+    """The cards of a node. Nodes with the same cards share an object."""
 
     __slots__ = ("by_model", "model_of", "shards_of")
 
@@ -36,14 +36,14 @@ class Cards:
 
 
 def has_cards(cards: Cards, models: tuple[str, ...], ask: Ask) -> bool:
-    """Has a node with these cards, empty, enough of these models?"""
+    """Whether an empty node with these cards has enough cards of these models."""
     if ask.gpus:
         return cards.count(models) >= ask.gpus
     return not ask.shards or cards.most_shards(models) >= ask.shards
 
 
 _cards_of_key = lru_cache(maxsize=4096)(Cards)
-_known: dict[int, tuple[tuple[Gpu, ...], Cards]] = {}  # by identity: nodes are the same ones in plan after plan
+_known: dict[int, tuple[tuple[Gpu, ...], Cards]] = {}  # by identity: successive plans get the same node objects
 _KNOW_AT_MOST = 1 << 14
 
 
@@ -66,25 +66,24 @@ def fitting_models(models: tuple[str, ...], wanted: str | None) -> tuple[str, ..
 
 @lru_cache(maxsize=1024)
 def models_in(models: tuple[str, ...], queue: Queue | None) -> tuple[str, ...]:
-    """Of these models, the ones whose cards a queue may use."""
+    """The models whose cards a queue may use."""
     if queue is None or not queue.models:
         return models
     return tuple(model for model in models if any(model_fits(model, wanted) for wanted in queue.models))
 
 
 def fits_ever(nodes: Iterable[Node], ask: Ask, queue: Queue | None = None) -> Reason | None:
-    """None if it could run on these nodes (of the queue) if they were empty; else what it asks for and how much
-    there is."""
+    """None if an ask fits the empty nodes (of the queue); else a reason with the amounts asked for and available."""
     return Capacity(nodes, queue).refusal(ask)
 
 
 class Capacity:
-    """The sizes of nodes by their cards; of each, only sizes that no other one exceeds are kept."""
+    """The largest node sizes per set of cards. A size that another size exceeds in both CPUs and memory is dropped."""
 
     def __init__(
         self, nodes: Iterable[Node], queue: Queue | None = None, cards: Mapping[str, Cards] | None = None
     ) -> None:
-        """`cards` of nodes by name, where they are known already."""
+        """`cards`: the cards of each node by name, if already known to the caller."""
         self.sizes: dict[Cards, list[Size]] = {}
         self._able: dict[tuple[int, int, str | None], list[Size]] = {}
         self._counts: dict[Ask, int] = {}
@@ -116,7 +115,7 @@ class Capacity:
         return Reason("never_fits", self._shortage(ask))
 
     def _with_cards(self, ask: Ask) -> list[Size]:
-        """The sizes of the nodes that have the cards asked for."""
+        """The sizes of the nodes with the requested cards."""
         key = (ask.gpus, ask.shards, ask.gpu_model)
         if key not in self._able:
             models = fitting_models(self.models, ask.gpu_model)
@@ -126,7 +125,7 @@ class Capacity:
         return self._able[key]
 
     def _able_nodes(self, ask: Ask) -> int:
-        """How many nodes, empty, could run one part of it."""
+        """The number of empty nodes that could run one part of the ask."""
         able = self._counts.get(ask)
         if able is None:
             models = fitting_models(self.models, ask.gpu_model)
@@ -138,7 +137,7 @@ class Capacity:
 
     def _shortage(self, ask: Ask) -> str:
         if not self.sizes:
-            return f"there is no node{self._of_queue or ' here'} that could run it"
+            return f"no node{self._of_queue} could run this job"
         if ask.nodes > 1 and self.fits(replace(ask, nodes=1)):
             able_nodes = self._able_nodes(ask)
             has = "has" if able_nodes == 1 else "have"

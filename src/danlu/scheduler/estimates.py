@@ -1,4 +1,4 @@
-"""When an entry may start though nobody can say: what has no time limit is taken to end all the same."""
+"""Guess a start time when no exact estimate exists: assume an end for runs without a time limit."""
 
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -8,14 +8,15 @@ from math import ceil
 from danlu.scheduler.plan import plan
 from danlu.scheduler.snapshot import Holding, Plan, Snapshot, Wait, Waiting
 
-# What nobody knows better of a run that has not begun, or only just.
-_USUAL = timedelta(hours=1)
-# Reasons that no waiting ends.
+# The assumed duration of a run without a time limit that has just begun or has not begun.
+_ASSUMED = timedelta(hours=1)
+# Waiting does not resolve these reasons.
 _HOPELESS = frozenset({"never_fits", "closed", "no_queue", "disabled", "left_team"})
 
 
 def with_guess(wait: Wait, snapshot: Snapshot, key: str, after: tuple[str, ...] = ()) -> Wait:
-    """The wait, with a guess where there is no estimate; `after` are the jobs and arrays that the entry waits for."""
+    """Return the wait, with a guess if the wait has no estimate. `after`: the jobs and arrays that the entry depends
+    on."""
     if wait.estimated_at is not None or wait.reason.code in _HOPELESS:
         return wait
     guessed = Guess(snapshot).start(key, after)
@@ -23,14 +24,18 @@ def with_guess(wait: Wait, snapshot: Snapshot, key: str, after: tuple[str, ...] 
 
 
 class Guess:
-    """A run without a time limit is taken to last as long again as it has run so far, and an hour at least."""
+    """A plan in which a run without a time limit lasts as long again as it has run so far, and an hour at least."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         now = snapshot.now
         self._snapshot = replace(
             snapshot,
-            waiting=tuple(one if one.time_limit else replace(one, time_limit=_USUAL) for one in snapshot.waiting),
-            holding=tuple(one if one.ends_at else replace(one, ends_at=_end_of(one, now)) for one in snapshot.holding),
+            waiting=tuple(
+                entry if entry.time_limit else replace(entry, time_limit=_ASSUMED) for entry in snapshot.waiting
+            ),
+            holding=tuple(
+                held if held.ends_at else replace(held, ends_at=_end_of(held, now)) for held in snapshot.holding
+            ),
         )
 
     @cached_property
@@ -38,35 +43,37 @@ class Guess:
         return plan(self._snapshot)
 
     def start(self, key: str, after: tuple[str, ...] = ()) -> datetime | None:
-        """Of the next job of an entry; `after` are the jobs and arrays it waits for. None: not by waiting."""
+        """The start of the next job of an entry. `after`: the jobs and arrays it depends on. None: waiting does not
+        help."""
         if after:
-            ends = [end for one in after if (end := self.end(one)) is not None]
+            ends = [end for other in after if (end := self.end(other)) is not None]
             return max(ends, default=None)
         wait = self._plan.waits.get(key)
         if wait is None:
             return self._snapshot.now
         if wait.estimated_at is None and wait.reason.code == "array_limit":
-            return min((one.ends_at for one in self._held(key) if one.ends_at), default=None)
+            return min((held.ends_at for held in self._held(key) if held.ends_at), default=None)
         return wait.estimated_at
 
     def end(self, key: str) -> datetime | None:
-        """Of a job, or of the last job of an array, that runs or waits."""
+        """The end of an active job, or of the last job of an active array."""
         held = self._held(key)
-        ends = [one.ends_at for one in held if one.ends_at]
+        ends = [run.ends_at for run in held if run.ends_at]
         entry = self._entry(key)
         start = self.start(entry.key) if entry and entry.blocked is None else None
         if entry and start and entry.time_limit:
-            rounds = ceil(entry.count / max(len(held) + entry.may_start, 1))  # as many at once as its limit allows
+            # the array limit bounds how many run at once
+            rounds = ceil(entry.count / max(len(held) + entry.may_start, 1))
             ends.append(start + rounds * entry.time_limit)
         return max(ends, default=None)
 
     def _held(self, key: str) -> list[Holding]:
-        return [one for one in self._snapshot.holding if one.key == key or one.key.startswith(f"{key}_")]
+        return [held for held in self._snapshot.holding if held.key == key or held.key.startswith(f"{key}_")]
 
     def _entry(self, key: str) -> Waiting | None:
-        return next((one for one in self._snapshot.waiting if one.key == key.partition("_")[0]), None)
+        return next((entry for entry in self._snapshot.waiting if entry.key == key.partition("_")[0]), None)
 
 
 def _end_of(held: Holding, now: datetime) -> datetime:
     so_far = now - held.started_at if held.started_at else timedelta(0)
-    return now + max(so_far, _USUAL)
+    return now + max(so_far, _ASSUMED)

@@ -1,4 +1,4 @@
-"""What is free on one node, now and later. Times are seconds from now."""
+"""Free resources of one node, now and later. Times are seconds from now."""
 
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterable
@@ -9,16 +9,16 @@ from operator import attrgetter
 from danlu.domain.resources import Ask, Node, Seat
 from danlu.scheduler.capacity import Cards
 
-FAR = 1e12  # when a run without a time limit is taken to end
+FAR = 1e12  # assumed end of a run without a time limit
 NEVER = inf
-_ANY_MEMORY = -(1 << 60)  # below what is free on any node, even on one that shrank
+_ANY_MEMORY = -(1 << 60)  # below the free memory of any node, even of a node that shrank
 
-Taken = tuple[tuple[int, ...], int | None]  # whole cards, and the card of which shards are taken
+Taken = tuple[tuple[int, ...], int | None]  # whole cards, and the card on which shards are taken
 NO_CARDS: Taken = ((), None)
 
 
 class Want:
-    """What one run needs, and for how long."""
+    """The resources that one run needs, and for how long."""
 
     __slots__ = ("cpus", "gpus", "lasts", "memory", "memory_floor", "models", "nodes", "regions", "shards", "until")
 
@@ -30,13 +30,14 @@ class Want:
         self.memory_floor = ask.memory_mib or _ANY_MEMORY
         self.nodes = ask.nodes
         self.models = models
-        self.regions = regions  # where it may sit
-        self.until = limit  # started now, it may hold its seat until then
+        self.regions = regions  # the regions that the run may use
+        self.until = limit  # end of the run if started now
         self.lasts = limit if limit < FAR else FAR
 
 
 class Step:
-    """What is free on a node from a moment on. `cards`, and `shards` of the freest, may be too high, never too low."""
+    """Free resources of a node from a time on. `cards`, and `shards` of the freest card, may be too high, never too
+    low."""
 
     __slots__ = ("at", "cards", "cpus", "memory", "node", "shards")
 
@@ -49,8 +50,8 @@ class Step:
         self.shards = shards
 
 
-class Pin:
-    """A seat promised to a waiting entry."""
+class Reservation:
+    """A seat reserved for a waiting entry."""
 
     __slots__ = ("cards", "end", "key", "shards", "shared", "start", "want")
 
@@ -63,14 +64,14 @@ class Pin:
         self.shards = want.shards
 
 
-moment = attrgetter("at")
-moment_and_order = attrgetter("at", "node.order")
+time_of = attrgetter("at")
+time_and_order = attrgetter("at", "node.order")
 
 
 class FreeNode:
     __slots__ = (
-        "busy", "cards", "cpus", "endless_cpus", "endless_memory", "free", "homes", "lane", "memory", "name", "order",
-        "pins", "region", "releases", "shares", "steps",
+        "buckets", "busy", "cards", "cpus", "free", "memory", "name", "order", "region", "releases", "reservations",
+        "shares", "step_index", "steps", "unlimited_cpus", "unlimited_memory",
     )  # fmt: skip
 
     def __init__(self, node: Node, order: int, cards: Cards, region: int = 0) -> None:
@@ -81,18 +82,18 @@ class FreeNode:
         self.cpus = node.cpus
         self.memory = node.memory_mib
         self.free = {model: list(indices) for model, indices in cards.by_model.items()}
-        self.busy: dict[int, float] = {}  # card -> when it is empty
-        self.shares: dict[int, list[tuple[float, int]]] = {}  # shared card -> when which shards end
-        self.releases: list[tuple[float, int, int]] = []  # when, cpus, memory
-        self.endless_cpus = 0  # held by runs without a time limit
-        self.endless_memory = 0
-        self.pins: list[Pin] = []
-        self.homes: list[dict[int, dict[int, FreeNode]]] = []  # the shelves where Fleet keeps it
+        self.busy: dict[int, float] = {}  # card -> time when it is empty
+        self.shares: dict[int, list[tuple[float, int]]] = {}  # shared card -> (end, shards) of each part
+        self.releases: list[tuple[float, int, int]] = []  # (time, cpus, memory)
+        self.unlimited_cpus = 0  # held by runs without a time limit
+        self.unlimited_memory = 0
+        self.reservations: list[Reservation] = []
+        self.buckets: list[dict[int, dict[int, FreeNode]]] = []  # the index buckets of Fleet that hold this node
         self.steps: list[Step] = []
-        self.lane: list[Step] = []  # the steps of all nodes of the region with the same cards
+        self.step_index: list[Step] = []  # the steps of all nodes in the region with the same cards, by time
 
     def hold(self, seat: Seat, end: float) -> None:
-        """Count a seat that is held already, even one that the node does not have (any more)."""
+        """Count a seat that a run holds already, even if the node no longer has the resources."""
         self._spend(seat.cpus, seat.memory_mib, end)
         if seat.gpus:
             self._hold_cards(seat.gpus, end)
@@ -115,14 +116,14 @@ class FreeNode:
         self.cpus -= cpus
         self.memory -= memory
         if end >= FAR:
-            self.endless_cpus += cpus
-            self.endless_memory += memory
+            self.unlimited_cpus += cpus
+            self.unlimited_memory += memory
         self.releases.append((end, cpus, memory))
 
     def _hold_cards(self, indices: Iterable[int], end: float) -> None:
         busy, model_of = self.busy, self.cards.model_of
         for index in indices:
-            if index in busy:  # held twice: believe both, let nobody in before the last has left
+            if index in busy:  # two runs report the same card: the card is busy until both have ended
                 self.shares.pop(index, None)
                 busy[index] = max(busy[index], end)
             elif index in model_of:
@@ -141,7 +142,7 @@ class FreeNode:
             self.shares[index] = [(end, shards)]
 
     def shard_room(self, index: int, at: float = 0.0) -> int:
-        """How many shards of a card are free at a moment, pins aside."""
+        """The free shards of a card at a time, without regard to reservations."""
         if index in self.shares:
             return self.cards.shards_of[index] - sum(shards for end, shards in self.shares[index] if end > at)
         return self.cards.shards_of[index] if self.busy.get(index, 0.0) <= at else 0
@@ -150,15 +151,15 @@ class FreeNode:
         return sum([len(self.free.get(model, ())) for model in models])
 
     def free_shards(self, models: Iterable[str]) -> int:
-        """The shards free on the freest card."""
+        """The free shards of the freest card."""
         model_of, shards_of = self.cards.model_of, self.cards.shards_of
         fresh = [shards_of[index] for model in models for index in self.free.get(model, ())]
         return max(fresh + [self.shard_room(index) for index in self.shares if model_of[index] in models], default=0)
 
-    # Later: steps and pins.
+    # Later: steps and reservations.
 
-    def unroll(self) -> list[Step]:
-        """Write down what comes free when, as steps; return those after now."""
+    def build_steps(self) -> list[Step]:
+        """Compute the steps from the known releases; return the steps after now."""
         gains: dict[float, list[int]] = {}
         for end, cpus, memory in self.releases:
             gain = gains.setdefault(end, [0, 0, 0])
@@ -182,7 +183,7 @@ class FreeNode:
         return max((self.shard_room(index, at) for index in self.shares), default=0)
 
     def occupy(self, want: Want, taken: Taken, start: float) -> None:
-        """Take from all steps of a run."""
+        """Subtract a run from all steps during which it runs."""
         first, last = self._step_at(start), self._step_at(start + want.lasts)
         cards = len(taken[0])
         for step in self.steps[first:last]:
@@ -190,13 +191,13 @@ class FreeNode:
             step.memory -= want.memory
             step.cards -= cards
 
-    def hasten(self, seat: Seat, end: float, at: float) -> None:
-        """A seat that was to be held until `end` comes free earlier. `refresh` must follow where steps are written."""
+    def release_early(self, seat: Seat, end: float, at: float) -> None:
+        """Release a seat at `at`, before its expected end. If steps exist, the caller must call `refresh`."""
         self.releases.remove((end, seat.cpus, seat.memory_mib))
         self.releases.append((at, seat.cpus, seat.memory_mib))
         if end >= FAR:
-            self.endless_cpus -= seat.cpus
-            self.endless_memory -= seat.memory_mib
+            self.unlimited_cpus -= seat.cpus
+            self.unlimited_memory -= seat.memory_mib
         busy, shares = self.busy, self.shares
         for index in seat.gpus:
             if busy.get(index) == end and index not in shares:
@@ -208,49 +209,49 @@ class FreeNode:
             busy[shared] = max(until for until, _ in shares[shared])
 
     def refresh(self) -> None:
-        """Write the steps down anew, here and in the lane."""
-        lane = self.lane
-        lane[:] = [step for step in lane if step.node is not self]
-        for step in self.unroll():
-            insort(lane, step, key=moment_and_order)
-        for pin in self.pins:
-            self.occupy(pin.want, (pin.cards, pin.shared), pin.start)
+        """Recompute the steps, here and in the shared step index."""
+        step_index = self.step_index
+        step_index[:] = [step for step in step_index if step.node is not self]
+        for step in self.build_steps():
+            insort(step_index, step, key=time_and_order)
+        for reservation in self.reservations:
+            self.occupy(reservation.want, (reservation.cards, reservation.shared), reservation.start)
 
-    def imagined(self, leaving: Iterable[tuple[Seat, float]], at: float) -> "FreeNode":
-        """This node as it will be if these seats, held until then, come free at a moment."""
+    def with_early_release(self, leaving: Iterable[tuple[Seat, float]], at: float) -> "FreeNode":
+        """A copy of this node in which these seats, each with its expected end, are released at `at`."""
         other = copy(self)
         other.busy = dict(self.busy)
         other.shares = {index: list(parts) for index, parts in self.shares.items()}
         other.releases = list(self.releases)
-        other.lane = []
+        other.step_index = []
         for seat, end in leaving:
-            other.hasten(seat, end, at)
+            other.release_early(seat, end, at)
         other.refresh()
         return other
 
-    def pin(self, key: str, want: Want, taken: Taken, start: float) -> None:
-        self.pins.append(Pin(key, start, want, taken))
+    def reserve(self, key: str, want: Want, taken: Taken, start: float) -> None:
+        self.reservations.append(Reservation(key, start, want, taken))
         self.occupy(want, taken, start)
 
     def _step_at(self, at: float) -> int:
         steps = self.steps
-        position = bisect_left(steps, at, key=moment)
+        position = bisect_left(steps, at, key=time_of)
         if position == len(steps) or steps[position].at != at:
             before = steps[position - 1]
             step = Step(at, self, before.cpus, before.memory, before.cards, before.shards)
             steps.insert(position, step)
-            insort(self.lane, step, key=moment_and_order)
+            insort(self.step_index, step, key=time_and_order)
         return position
 
     def step_in_force(self, at: float) -> Step:
-        return self.steps[bisect_right(self.steps, at, key=moment) - 1]
+        return self.steps[bisect_right(self.steps, at, key=time_of) - 1]
 
     def ready(self) -> Step:
-        """What is free when all runs with a time limit have ended and the others have not."""
-        return self.steps[bisect_left(self.steps, FAR, key=moment) - 1]
+        """The resources that are free after all runs with a time limit have ended and the others have not."""
+        return self.steps[bisect_left(self.steps, FAR, key=time_of) - 1]
 
     def ready_cards(self, models: Iterable[str], at_hand: Step) -> int:
-        """How many cards of these models are free then."""
+        """The free cards of these models at that step."""
         by_model = self.cards.by_model
         if len(by_model) == 1:
             return at_hand.cards
@@ -258,7 +259,7 @@ class FreeNode:
         return sum(busy.get(index, 0.0) < FAR for model in models for index in by_model.get(model, ()))
 
     def seat_between(self, want: Want, start: float, end: float) -> Taken | None:
-        """Cards for a run from start to end beside all pins, or None."""
+        """Cards for a run from start to end beside all reservations, or None."""
         memory = want.memory_floor
         for step in self.steps:
             if step.at >= end:
@@ -267,11 +268,11 @@ class FreeNode:
                 continue
             if step.cpus < want.cpus or step.memory < memory:
                 return None
-            # A run without a limit must leave a promised seat whole even if the others without one never end.
+            # A run without a time limit must not delay a reservation, even if the other runs without a limit never end.
             if (
                 end == NEVER
                 and step.at >= FAR
-                and (step.cpus - self.endless_cpus < want.cpus or step.memory - self.endless_memory < memory)
+                and (step.cpus - self.unlimited_cpus < want.cpus or step.memory - self.unlimited_memory < memory)
             ):
                 return None
         if want.gpus:
@@ -283,24 +284,24 @@ class FreeNode:
         return NO_CARDS
 
     def _whole_between(self, want: Want, start: float, end: float) -> tuple[int, ...]:
-        pinned: set[int | None] = set()
-        for pin in self.pins:
-            if pin.start < end and pin.end > start:
-                pinned.update(pin.cards)
-                pinned.add(pin.shared)
+        reserved: set[int | None] = set()
+        for reservation in self.reservations:
+            if reservation.start < end and reservation.end > start:
+                reserved.update(reservation.cards)
+                reserved.add(reservation.shared)
         busy, by_model, gpus = self.busy, self.cards.by_model, want.gpus
         groups = [
-            [index for index in by_model.get(model, ()) if busy.get(index, 0.0) <= start and index not in pinned]
+            [index for index in by_model.get(model, ()) if busy.get(index, 0.0) <= start and index not in reserved]
             for model in want.models
         ]
-        # One that comes free just in time leaves earlier ones to others. But a far promise is kept only by holding
-        # on to what is free: nobody knows what comes free next.
+        # Prefer the card that is freed last before the start: earlier cards stay available. A far reservation prefers
+        # cards that are free now, because the next release is unknown.
         sign = 1.0 if start >= FAR else -1.0
         for group in groups:
             group.sort(key=lambda index: sign * busy.get(index, 0.0))
         enough = [group for group in groups if len(group) >= gpus]
         if enough:
-            # Of a far promise, the model of which most is there already; else the fewest sufficient cards.
+            # A far reservation prefers the model with the most free cards; otherwise the smallest sufficient group.
             best = min(enough, key=lambda group: (start >= FAR and busy.get(group[gpus - 1], 0.0), len(group)))
             return tuple(sorted(best[:gpus]))
         groups.sort(key=len, reverse=True)
@@ -312,17 +313,17 @@ class FreeNode:
         sign, at = (-1, FAR / 2) if start >= FAR else (1, start)
         for model in want.models:
             for index in self.cards.by_model.get(model, ()):
-                pinned = self._pinned_shards(index, start, end)
-                if self.shard_room(index, start) - pinned >= want.shards:
-                    rooms.append((sign * (self.shard_room(index, at) - pinned), index))
+                reserved = self._reserved_shards(index, start, end)
+                if self.shard_room(index, start) - reserved >= want.shards:
+                    rooms.append((sign * (self.shard_room(index, at) - reserved), index))
         return min(rooms)[1] if rooms else None
 
-    def _pinned_shards(self, index: int, start: float, end: float) -> int:
-        pinned = 0
-        for pin in self.pins:
-            if pin.start < end and pin.end > start:
-                if index in pin.cards:
+    def _reserved_shards(self, index: int, start: float, end: float) -> int:
+        reserved = 0
+        for reservation in self.reservations:
+            if reservation.start < end and reservation.end > start:
+                if index in reservation.cards:
                     return self.cards.shards_of[index]
-                if pin.shared == index:
-                    pinned += pin.shards
-        return pinned
+                if reservation.shared == index:
+                    reserved += reservation.shards
+        return reserved

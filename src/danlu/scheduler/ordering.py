@@ -1,4 +1,4 @@
-"""Who is before whom: priority, then who is boosted, then fair share, then age."""
+"""The order of the queue: priority, then boost, then fair share, then age."""
 
 from collections.abc import Iterable, Iterator
 from datetime import timedelta
@@ -13,10 +13,10 @@ from danlu.scheduler.snapshot import Holding, Snapshot, Waiting
 _age = attrgetter("seq")
 _priority = attrgetter("priority")
 
-# A run counts for an hour at least, or for its time limit if that is shorter: who asks for little time is before
-# others, who asks for much is not punished for it before it is used, and leaving the limit out gains nothing.
+# A run counts for at least an hour, or for its time limit if shorter. Short jobs therefore go first, a long limit costs
+# nothing until the time is used, and omitting the limit gains nothing.
 _EXPECTED = timedelta(hours=1)
-# Less than a GPU-minute is no difference: use that has faded to nothing must not rank for ever behind none at all.
+# Differences below a GPU-minute are ignored: usage that has decayed to almost zero must not rank behind zero.
 _RANKS_PER_HOUR = 60
 _LAST = (1 << 62, 0, 0)
 
@@ -29,20 +29,20 @@ def in_order(waiting: Iterable[Waiting]) -> list[Waiting]:
     return ordered
 
 
-class Turns(Protocol):
-    """The queue, one entry at a time; who is next depends on what those before were given."""
+class QueueOrder(Protocol):
+    """The queue, one entry at a time. The next entry depends on the resources given to the entries before."""
 
     def __iter__(self) -> Iterator[Waiting]: ...
 
     def charge(self, waiting: Waiting) -> bool:
-        """Count a run of the entry that starts or is promised; True if nobody else could be next now."""
+        """Count a run of the entry that starts or gets a reservation; True if no other owner can be next."""
 
     def put_back(self, rest: Waiting) -> None:
-        """An array goes on when it is its owner's turn again."""
+        """Return the rest of an array to the queue, for the next turn of its owner."""
 
 
-class Line:
-    """The queue of one person."""
+class AgeOrder:
+    """The queue of a single owner."""
 
     def __init__(self, entries: Iterable[Waiting]) -> None:
         self._entries = in_order(entries)
@@ -58,7 +58,7 @@ class Line:
 
 
 class Share:
-    """GPU-hours used, in parts of what one is due; only whole ranks are compared."""
+    """GPU-hours used relative to the weight. Comparisons use whole ranks only."""
 
     __slots__ = ("_part", "_use", "rank")
 
@@ -73,11 +73,11 @@ class Share:
         self.rank = int(self._use * self._part)
 
 
-class Uses:
-    """What people and teams used: in the past, faded; by what they hold; and by what this plan gives them.
+class Usage:
+    """Usage of users and teams: past (decayed), current runs, and starts of this plan.
 
-    A person without a team is a team of their own. Runs without cards count as the part of the cluster's cards that
-    they take of its CPUs.
+    A user without a team counts as a team. A run without cards counts by its part of the cluster's CPUs, as the same
+    part of the cluster's cards.
     """
 
     def __init__(self, snapshot: Snapshot) -> None:
@@ -95,7 +95,7 @@ class Uses:
                 share.add(hours)
 
     def of(self, user: str, team: str) -> tuple[Share, Share]:
-        """The shares of the team and of the person."""
+        """The shares of the team and of the user."""
         owner = self._owners.get((user, team))
         if owner is None:
             person = user_key(user)
@@ -136,50 +136,51 @@ class Uses:
 
 
 class _Team:
-    """The entries of one team, of one priority: whose of its people is next."""
+    """The entries of one team with one priority, and whose turn is next within the team."""
 
-    __slots__ = ("heap", "lines", "people", "share")
+    __slots__ = ("backlogs", "heap", "people", "share")
 
     def __init__(self, share: Share) -> None:
         self.share = share
         self.people: list[Share] = []
-        self.lines: list[list[Waiting]] = []  # of each, the next one last
-        self.heap: list[tuple[int, int, int]] = []  # rank and age of the next of each
+        self.backlogs: list[list[Waiting]] = []  # per user; the next entry is last
+        self.heap: list[tuple[int, int, int]] = []  # rank and age of each user's next entry
 
     def top(self) -> tuple[int, int, int] | None:
         heap = self.heap
         while heap:
             found = heap[0]
-            line = self.lines[found[2]]
-            if not line:
+            backlog = self.backlogs[found[2]]
+            if not backlog:
                 heappop(heap)
                 continue
-            fresh = (self.people[found[2]].rank, line[-1].seq, found[2])
+            fresh = (self.people[found[2]].rank, backlog[-1].seq, found[2])
             if fresh == found:
                 return found
             heapreplace(heap, fresh)
         return None
 
 
-class FairTurns:
-    """The queue of several people. Use only grows during a plan, so places are put right when they come up."""
+class FairShareOrder:
+    """The queue of several owners. Usage only grows during a plan, so heap keys are corrected lazily."""
 
-    def __init__(self, entries: Iterable[Waiting], uses: Uses, boosted: frozenset[str]) -> None:
-        self._uses = uses
-        lines: dict[tuple[int, bool, str, str], list[Waiting]] = {}
+    def __init__(self, entries: Iterable[Waiting], usage: Usage, boosted: frozenset[str]) -> None:
+        self._usage = usage
+        backlogs: dict[tuple[int, bool, str, str], list[Waiting]] = {}
         for entry in sorted(entries, key=_age, reverse=True):
             key = (-entry.priority, not is_boosted(boosted, entry.user, entry.team), entry.team, entry.user)
-            line = lines.get(key)
-            if line is None:
-                line = lines[key] = []
-            line.append(entry)
-        self._lines = sorted(lines.items(), key=lambda item: item[0], reverse=True)  # the first ones last
+            backlog = backlogs.get(key)
+            if backlog is None:
+                backlog = backlogs[key] = []
+            backlog.append(entry)
+        # in reverse order: the first is popped from the end
+        self._backlogs = sorted(backlogs.items(), key=lambda item: item[0], reverse=True)
         self._teams: list[_Team] = []
         self._heap: list[tuple[int, int, int, int]] = []
         self._current: list[Waiting] = []
 
     def __iter__(self) -> Iterator[Waiting]:
-        while self._lines:
+        while self._backlogs:
             self._open_class()
             heap, teams = self._heap, self._teams
             while heap:
@@ -193,29 +194,29 @@ class FairTurns:
                 if fresh != found:
                     heapreplace(heap, fresh)
                     continue
-                self._current = line = team.lines[top[2]]
+                self._current = backlog = team.backlogs[top[2]]
                 person = team.people[top[2]]
-                # Who is given nothing often stays first: then nobody's place needs to be put right.
+                # An owner who is given nothing often stays first: then no heap key needs a correction.
                 others = min(
                     [key[:3] for key in heap[1:3]] + [(fresh[0], *key[:2]) for key in team.heap[1:3]], default=_LAST
                 )
-                yield line.pop()
-                while line and (team.share.rank, person.rank, line[-1].seq) < others:
-                    yield line.pop()
+                yield backlog.pop()
+                while backlog and (team.share.rank, person.rank, backlog[-1].seq) < others:
+                    yield backlog.pop()
 
     def _open_class(self) -> None:
-        """The next of the classes of priority and boost, all its people at once."""
-        first = self._lines[-1][0][:2]
+        """Load all users of the next class of priority and boost."""
+        first = self._backlogs[-1][0][:2]
         teams: dict[Share, _Team] = {}
-        while self._lines and self._lines[-1][0][:2] == first:
-            (_, _, name, user), line = self._lines.pop()
-            share, person = self._uses.of(user, name)
+        while self._backlogs and self._backlogs[-1][0][:2] == first:
+            (_, _, name, user), backlog = self._backlogs.pop()
+            share, person = self._usage.of(user, name)
             team = teams.get(share)
             if team is None:
                 team = teams[share] = _Team(share)
-            team.heap.append((person.rank, line[-1].seq, len(team.lines)))
+            team.heap.append((person.rank, backlog[-1].seq, len(team.backlogs)))
             team.people.append(person)
-            team.lines.append(line)
+            team.backlogs.append(backlog)
         self._teams = list(teams.values())
         self._heap = []
         for index, team in enumerate(self._teams):
@@ -224,20 +225,22 @@ class FairTurns:
         heapify(self._heap)
 
     def charge(self, waiting: Waiting) -> bool:
-        self._uses.charge(waiting)
+        self._usage.charge(waiting)
         return len(self._heap) == 1 and len(self._teams[self._heap[0][3]].heap) == 1
 
     def put_back(self, rest: Waiting) -> None:
         self._current.append(rest)
 
 
-def turns_of(entries: tuple[Waiting, ...] | list[Waiting], uses: Uses | None, boosted: frozenset[str]) -> Turns:
-    """Without uses all entries are of one person."""
-    return Line(entries) if uses is None else FairTurns(entries, uses, boosted)
+def queue_order(
+    entries: tuple[Waiting, ...] | list[Waiting], usage: Usage | None, boosted: frozenset[str]
+) -> QueueOrder:
+    """Without `usage`, all entries belong to one owner."""
+    return AgeOrder(entries) if usage is None else FairShareOrder(entries, usage, boosted)
 
 
-def is_of_one(entries: Iterable[Waiting]) -> bool:
-    """Do all entries belong to the same person in the same team?"""
+def is_single_owner(entries: Iterable[Waiting]) -> bool:
+    """Whether all entries belong to the same user in the same team."""
     first: Waiting | None = None
     for entry in entries:
         if first is None:

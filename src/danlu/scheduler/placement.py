@@ -1,4 +1,4 @@
-"""Where a run would sit now: the best fit among all nodes, found without looking at each."""
+"""The best seat for a run now, found through an index instead of a scan of all nodes."""
 
 from collections.abc import Iterable, Iterator
 from datetime import datetime
@@ -16,7 +16,7 @@ Spot = tuple[FreeNode, Taken]
 
 
 class Fleet:
-    """The nodes that take jobs, kept by how many cards of a model and how many CPUs they have free."""
+    """The nodes that accept jobs, indexed by free cards per model and free CPUs."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         self.all_nodes = snapshot.nodes
@@ -36,19 +36,20 @@ class Fleet:
         self.models = tuple(dict.fromkeys([model for cards in kinds for model in cards.by_model]))
         self.most_cards = max([len(cards.model_of) for cards in kinds], default=0)
         count = self._regions.count
-        # in each region: (model, free cards of it) or (None, free cards at all) -> free CPUs -> nodes
-        self._shelves: list[dict[tuple[str | None, int], dict[int, dict[int, FreeNode]]]] = [{} for _ in range(count)]
-        # in each region: (model, free shards) -> shared cards
+        # per region: (model, its free cards) or (None, all free cards) -> free CPUs -> nodes
+        self._index: list[dict[tuple[str | None, int], dict[int, dict[int, FreeNode]]]] = [{} for _ in range(count)]
+        # per region: (model, free shards) -> shared cards
         self._shared: list[dict[tuple[str, int], dict[tuple[int, int], FreeNode]]] = [{} for _ in range(count)]
         self._hold(snapshot.holding, snapshot.now)
         self._mixed = [free for free in self.nodes.values() if len(free.free) > 1]
         for free in self.nodes.values():
-            self._shelve(free)
+            self._index_node(free)
             for index in free.shares:
-                self._shelve_shared(free, index)
+                self._index_shared(free, index)
 
     def scope(self, queue: str) -> Scope | None:
-        """What an entry of this queue (empty: of none) may use; None if there is no such queue, or it is closed."""
+        """The nodes and models that an entry of this queue may use (empty name: no queue). None if the queue is unknown
+        or closed."""
         if queue not in self._scopes:
             self._scopes[queue] = self._find_scope(queue)
         return self._scopes[queue]
@@ -60,7 +61,7 @@ class Fleet:
         return Scope(queue, self._regions.of_queue(queue), models_in(self.models, queue))
 
     def capacity(self, scope: Scope) -> Capacity:
-        """What the nodes that take jobs could hold if they were empty."""
+        """The largest asks that the nodes that accept jobs could hold if they were empty."""
         capacity = self._capacities.get(scope.name)
         if capacity is None:
             nodes = [node for node in self.all_nodes if node.accepts_jobs]
@@ -69,7 +70,7 @@ class Fleet:
         return capacity
 
     def fits_ever(self, waiting: Waiting) -> bool:
-        """Could it run if it were alone?"""
+        """Whether the entry could run on an otherwise empty cluster."""
         scope = self.scope(waiting.queue)
         return scope is not None and self.capacity(scope).fits(waiting.ask)
 
@@ -93,36 +94,36 @@ class Fleet:
                 if node is not None:
                     node.hold(seat, end)
 
-    def _shelve(self, node: FreeNode) -> None:
-        node.homes = homes = []
+    def _index_node(self, node: FreeNode) -> None:
+        node.buckets = buckets = []
         cpus = node.cpus
         if cpus < 1:  # every job needs a CPU
             return
         total = 0 if node.free else _NO_CARDS_AT_ALL
-        shelves = self._shelves[node.region]
+        index = self._index[node.region]
         for model, free in node.free.items():
             if free:
                 total += len(free)
-                homes.append(shelves.setdefault((model, len(free)), {}))
-        homes.append(shelves.setdefault((None, total), {}))
+                buckets.append(index.setdefault((model, len(free)), {}))
+        buckets.append(index.setdefault((None, total), {}))
         order = node.order
-        for by_cpus in homes:
+        for by_cpus in buckets:
             by_cpus.setdefault(cpus, {})[order] = node
 
-    def _unshelve(self, node: FreeNode) -> None:
+    def _unindex_node(self, node: FreeNode) -> None:
         order, cpus = node.order, node.cpus
-        for by_cpus in node.homes:
+        for by_cpus in node.buckets:
             nodes = by_cpus[cpus]
             del nodes[order]
             if not nodes:
                 del by_cpus[cpus]
 
-    def _shelve_shared(self, node: FreeNode, index: int) -> None:
+    def _index_shared(self, node: FreeNode, index: int) -> None:
         room = node.shard_room(index)
         if room > 0:
             self._shared[node.region].setdefault((node.cards.model_of[index], room), {})[node.order, index] = node
 
-    def _unshelve_shared(self, node: FreeNode, index: int) -> None:
+    def _unindex_shared(self, node: FreeNode, index: int) -> None:
         key = (node.cards.model_of[index], node.shard_room(index))
         shared = self._shared[node.region]
         cards = shared[key]
@@ -131,22 +132,22 @@ class Fleet:
             del shared[key]
 
     def take(self, spot: Spot, want: Want) -> Seat:
-        """Give the spot away."""
+        """Take the resources of a spot and return its seat."""
         node, taken = spot
         cards, shared = taken
-        self._unshelve(node)
+        self._unindex_node(node)
         if shared is not None and shared in node.shares:
-            self._unshelve_shared(node, shared)
+            self._unindex_shared(node, shared)
         node.take(want, taken)
-        self._shelve(node)
+        self._index_node(node)
         if shared is None:
             return Seat(node.name, want.cpus, want.memory, cards)
-        self._shelve_shared(node, shared)
+        self._index_shared(node, shared)
         return Seat(node.name, want.cpus, want.memory, (), shared, want.shards)
 
     def find(self, want: Want) -> tuple[Spot, ...]:
-        """The best fit for a run that starts now and delays no promised seat, on each of the nodes that it wants at
-        once; or nothing."""
+        """The best spots for a run that starts now and delays no reservation, one spot per node; empty if the run does
+        not fit."""
         if want.nodes == 1:
             spot = next(self._spots(want), None)
             return (spot,) if spot else ()
@@ -158,7 +159,7 @@ class Fleet:
         return ()
 
     def _spots(self, want: Want) -> Iterator[Spot]:
-        """Where it fits now, the best first; a node may come more than once."""
+        """Spots where the run fits now, best first. A node may occur more than once."""
         if want.gpus:
             return self._whole_spots(want)
         if want.shards:
@@ -166,13 +167,13 @@ class Fleet:
         return self._plain_spots(want)
 
     def _candidates(self, models: tuple[str | None, ...], least: int, want: Want) -> Iterator[FreeNode]:
-        """Nodes with at least so many free cards of one of the models, the tightest first."""
-        regions = [self._shelves[region] for region in want.regions]
+        """Nodes with at least `least` free cards of one of the models, tightest first."""
+        regions = [self._index[region] for region in want.regions]
         cpus, memory = want.cpus, want.memory_floor
         for count in range(least, self.most_cards + 1):
             for model in models:
-                for shelves in regions:
-                    by_cpus = shelves.get((model, count))
+                for index in regions:
+                    by_cpus = index.get((model, count))
                     if by_cpus:
                         for free_cpus in sorted(by_cpus):
                             if free_cpus >= cpus:
@@ -182,15 +183,15 @@ class Fleet:
 
     def _plain_spots(self, want: Want) -> Iterator[Spot]:
         for node in self._candidates((None,), _NO_CARDS_AT_ALL, want):
-            if not node.pins or node.seat_between(want, 0.0, want.until):
+            if not node.reservations or node.seat_between(want, 0.0, want.until):
                 yield node, NO_CARDS
 
     def _whole_spots(self, want: Want) -> Iterator[Spot]:
         gpus, memory = want.gpus, want.memory_floor
         several = len(want.models) > 1
         for node in self._candidates(want.models, gpus, want):
-            if node.pins or several:
-                taken = node.seat_between(want, 0.0, want.until) if node.pins else _one_model(node, want)
+            if node.reservations or several:
+                taken = node.seat_between(want, 0.0, want.until) if node.reservations else _one_model(node, want)
                 if taken:
                     yield node, taken
             else:
@@ -204,8 +205,8 @@ class Fleet:
                     yield node, taken
 
     def _shard_spots(self, want: Want) -> Iterator[Spot]:
-        """A card that others share already, the fullest with room first; then one that nobody uses yet, on the node
-        with the fewest of them."""
+        """First partly used cards, the fullest with room first; then unused cards, on the node with the fewest of
+        them."""
         models = want.models
         regions = [self._shared[region] for region in want.regions]
         rooms = {room for shared in regions for model, room in shared if room >= want.shards and model in models}
@@ -215,7 +216,7 @@ class Fleet:
                     for (_, index), node in shared.get((model, room), {}).items():
                         if node.cpus < want.cpus or node.memory < want.memory_floor:
                             continue
-                        taken = node.seat_between(want, 0.0, want.until) if node.pins else ((), index)
+                        taken = node.seat_between(want, 0.0, want.until) if node.reservations else ((), index)
                         if taken:
                             yield node, taken
         for node in self._candidates(models, 1, want):
@@ -224,13 +225,13 @@ class Fleet:
                 yield node, taken
 
     def lacks_cards(self, want: Want) -> bool:
-        """Is there no node with enough free cards, whatever its CPUs and memory?"""
+        """Whether no node has enough free cards, regardless of CPUs and memory."""
         if not want.gpus and not want.shards:
             return False
         counts = range(want.gpus or 1, self.most_cards + 1)
         for region in want.regions:
-            shelves = self._shelves[region]
-            if any(shelves.get((model, count)) for count in counts for model in want.models):
+            index = self._index[region]
+            if any(index.get((model, count)) for count in counts for model in want.models):
                 return False
         if want.shards:
             shared = [key for region in want.regions for key in self._shared[region]]
@@ -240,13 +241,13 @@ class Fleet:
 
 
 def end_of(held: Holding, now: datetime) -> float:
-    """When a run ends, in seconds from now."""
+    """The end of a run, in seconds from now."""
     if held.ends_at is None:
         return SOON if held.is_stopping else FAR
     return max((held.ends_at - now).total_seconds(), SOON)
 
 
 def _one_model(node: FreeNode, want: Want) -> Taken:
-    """Whole cards of the model with the fewest sufficient ones."""
+    """Whole cards of the model with the smallest sufficient number."""
     enough = [free for model in want.models if len(free := node.free.get(model, ())) >= want.gpus]
     return tuple(min(enough, key=len)[: want.gpus]), None

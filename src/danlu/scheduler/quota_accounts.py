@@ -1,4 +1,4 @@
-"""What one holder of a quota may hold, holds, and is about to hold."""
+"""Limits, usage and claims of a quota holder."""
 
 from collections.abc import Sequence
 
@@ -6,13 +6,13 @@ from danlu.domain.quota import Quota
 from danlu.domain.resources import Ask
 from danlu.scheduler.snapshot import Holding
 
-GPUS, SHARDS, CPUS, MEMORY, JOBS = range(5)  # cards in shards, so that parts of a card count
+GPUS, SHARDS, CPUS, MEMORY, JOBS = range(5)  # GPUS is counted in shards, because part of a card counts too
 Amounts = Sequence[int]
 NOTHING: Amounts = (0, 0, 0, 0, 0)
 
 
 def amounts_of_ask(ask: Ask, shards_per_gpu: int) -> Amounts:
-    """What one run of it counts for; every node of several counts."""
+    """The amounts of a run, over all its nodes, for the comparison with a quota."""
     nodes = ask.nodes
     if nodes == 1:
         return ask.gpus * shards_per_gpu + ask.shards, ask.shards, ask.cpus, ask.memory_mib, 1
@@ -33,8 +33,8 @@ def amounts_of_run(held: Holding, shards_per_gpu: int) -> Amounts:
     return gpus * shards_per_gpu + shards, shards, cpus, memory, 1
 
 
-class Spell:
-    """Something that counts against a quota until a moment, in seconds from now."""
+class Hold:
+    """Amounts that count against a quota until `end`, in seconds from now."""
 
     __slots__ = ("amounts", "end", "is_firm")
 
@@ -45,7 +45,7 @@ class Spell:
 
 
 class Claim:
-    """An entry that is next to use its holder's quota: what comes after it must leave it that."""
+    """The share of a quota that the next entry of the holder will use. Later entries must leave this share free."""
 
     __slots__ = ("amounts", "at", "is_preemptible", "key", "lasts", "waits_for")
 
@@ -61,17 +61,17 @@ class Claim:
         self.key = key
         self.amounts = amounts
         self.lasts = lasts
-        self.waits_for = waits_for  # the account, if it waits for quota; else for its promised seat
+        self.waits_for = waits_for  # set if the entry waits for quota; None: for its reserved seat
         self.is_preemptible = is_preemptible
-        self.at: float | None = None  # when it will be used, once somebody asked
+        self.at: float | None = None  # start of use; computed on first request
 
 
 class Account:
-    """One quota, and what counts against it."""
+    """A quota, and the amounts counted against the quota."""
 
     __slots__ = (
-        "begun", "borrows", "claimed", "claims", "firm", "has_waiter", "held", "holder", "is_spent", "limits", "quota",
-        "runs",
+        "borrows", "claimed", "claims", "firm", "has_waiter", "held", "holder", "is_spent", "limits", "quota", "runs",
+        "started",
     )  # fmt: skip
 
     def __init__(self, holder: str, quota: Quota, shards_per_gpu: int) -> None:
@@ -82,13 +82,13 @@ class Account:
         limits = (gpus, quota.shards, quota.cpus, quota.memory_mib, quota.jobs)
         self.limits = tuple((kind, limit) for kind, limit in enumerate(limits) if limit is not None)
         self.held = [0, 0, 0, 0, 0]
-        self.firm = [0, 0, 0, 0, 0]  # of it, by runs that are not preemptible
+        self.firm = [0, 0, 0, 0, 0]  # the part of `held` by non-preemptible runs
         self.is_spent = False  # the GPU-hours of the period are used up
         self.runs: list[Holding] = []
-        self.begun: list[Spell] = []  # started by this plan
+        self.started: list[Hold] = []  # by this plan
         self.claims: list[Claim] = []
         self.claimed = [0, 0, 0, 0, 0]
-        self.has_waiter = False  # one of the claims is of an entry that waits for this quota
+        self.has_waiter = False  # a claim belongs to an entry waiting for this quota
 
     def add(self, amounts: Amounts, is_firm: bool) -> None:
         add_up(self.held, amounts)
@@ -100,12 +100,12 @@ class Account:
         add_up(self.claimed, claim.amounts)
 
     def base(self, is_preemptible: bool) -> Amounts:
-        """What counts before an entry: where what is preemptible may borrow, it never takes the quota from what is
-        not."""
+        """The amounts that count before an entry. If the quota allows borrowing, preemptible runs do not count against
+        non-preemptible entries."""
         return self.firm if self.borrows and not is_preemptible else self.held
 
     def beyond(self, base: Amounts, amounts: Amounts) -> int | None:
-        """The first kind of which this would be too much; what is not asked for is never too much."""
+        """The first resource kind over its limit, or None. A kind without an ask is never over."""
         for kind, limit in self.limits:
             amount = amounts[kind]
             if amount and base[kind] + amount > limit:
@@ -113,7 +113,7 @@ class Account:
         return None
 
     def beyond_claims(self, base: Amounts, amounts: Amounts) -> bool:
-        """Would it be too much together with all that is claimed?"""
+        """Whether the amounts exceed a limit together with all claims."""
         claimed = self.claimed
         for kind, limit in self.limits:
             amount = amounts[kind]

@@ -1,4 +1,4 @@
-"""Why each of those left waits, worded and estimated when somebody looks."""
+"""Why each remaining entry waits. Texts and estimates are made on demand."""
 
 from collections.abc import Iterator, Mapping
 from datetime import datetime
@@ -8,31 +8,33 @@ from danlu.scheduler.admission import Admission
 from danlu.scheduler.placement import Fleet
 from danlu.scheduler.reasons_quota import whose_is_exceeded, why_over
 from danlu.scheduler.reasons_room import ARRAY_LIMIT, CROWDED, Explainer
-from danlu.scheduler.reservations import Book
+from danlu.scheduler.reservations import Reservations
 from danlu.scheduler.snapshot import Wait, Waiting
 
 _HOPELESS = {"never_fits", "closed", "no_queue"}
 
 
-class Left:
-    """The entries that did not start, in order of the queue, and what the pass knows of them."""
+class NotStarted:
+    """The entries that did not start, in queue order, with what the pass found out about them."""
 
     def __init__(self) -> None:
         self.entries: dict[str, Waiting] = {}
-        self.limited: set[str] = set()  # arrays of which as many run as may
-        self.crowded: set[str] = set()  # those for which the engine's own queue has no room
-        self.over: set[str] = set()  # by their quota
+        self.limited: set[str] = set()  # arrays at their limit of running tasks
+        self.crowded: set[str] = set()  # the engine's own queue has no room for more of these
+        self.over: set[str] = set()  # over quota
         self.borrowing: set[str] = set()
-        self.reclaiming: dict[str, int] = {}  # those that borrowed cards are given back for, and how many
+        self.reclaiming: dict[str, int] = {}  # number of borrowed cards that are being given back for an entry
 
 
 class Waits(Mapping[str, Wait]):
-    """By key, in order of the queue. A wait is worded and estimated when it is first looked at."""
+    """Waits by key, in queue order. The text and the estimate of a wait are made on first access."""
 
-    def __init__(self, left: Left, fleet: Fleet, book: Book, admission: Admission | None, now: datetime) -> None:
+    def __init__(
+        self, left: NotStarted, fleet: Fleet, reservations: Reservations, admission: Admission | None, now: datetime
+    ) -> None:
         self._left = left
         self._entries = left.entries
-        self._book = book
+        self._reservations = reservations
         self._admission = admission
         self._now = now
         self._explainer = Explainer(fleet)
@@ -75,7 +77,7 @@ class Waits(Mapping[str, Wait]):
             return Wait(reason, place)
         if admission and key in left.borrowing:
             reason = Reason(reason.code, f"{reason.text}; {whose_is_exceeded(admission, waiting)}")
-        return Wait(reason, place, self._book.estimate(waiting, place, self._now))
+        return Wait(reason, place, self._reservations.estimate(waiting, place, self._now))
 
 
 def _reclaiming(cards: int) -> Reason:

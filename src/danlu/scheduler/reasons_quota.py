@@ -1,4 +1,4 @@
-"""What people are told who are beyond a quota, in numbers as they are after the plan's starts."""
+"""Reasons of entries over quota, with the amounts after the plan's starts."""
 
 from danlu.domain.amounts import render_count, render_gpus, render_memory
 from danlu.domain.job import Reason
@@ -9,7 +9,7 @@ from danlu.scheduler.snapshot import Snapshot, Waiting
 
 
 def why_over(admission: Admission, waiting: Waiting) -> Reason:
-    """Why an entry that is over waits."""
+    """Why an entry over quota waits."""
     amounts, is_preemptible = admission.amounts(waiting), waiting.is_preemptible
     behind = ""
     for account in admission.accounts(waiting):
@@ -32,8 +32,8 @@ def why_over(admission: Admission, waiting: Waiting) -> Reason:
 
 
 def who_fills(snapshot: Snapshot, waiting: Waiting) -> frozenset[str]:
-    """The runs that hold what an entry would need of the first quota that it is beyond. None, if even the whole of it
-    were too little."""
+    """The runs that hold the needed part of the first quota that the entry exceeds; empty if the ask exceeds the whole
+    quota."""
     admission = Admission(snapshot, lambda _: FAR)
     amounts, is_preemptible = admission.amounts(waiting), waiting.is_preemptible
     for account in admission.accounts(waiting):
@@ -85,12 +85,12 @@ def _render(kind: int, amount: int, shards_per_gpu: int) -> str:
 
 
 def _bare(kind: int, rendered: str) -> str:
-    """Without what is said anyway: `3` of 4 GPUs, `3 GiB` of 4 GiB of memory."""
+    """Drop the repeated unit: `3` of 4 GPUs, `3 GiB` of 4 GiB of memory."""
     return rendered.removesuffix(" of memory") if kind == MEMORY else rendered.split(" ")[0]
 
 
 def _whose(holder: str) -> tuple[str, str]:
-    """A holder as people say it, and what is theirs."""
+    """The display name of a holder, and its possessive pronoun."""
     kind, _, name = holder.partition(":")
     if kind == "member":
         user, _, team = name.partition("@")

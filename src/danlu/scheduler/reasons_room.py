@@ -1,4 +1,4 @@
-"""Why an entry waits, in numbers as they are after the plan's starts."""
+"""Why an entry waits for room, with the amounts after the plan's starts."""
 
 from datetime import timedelta
 
@@ -14,13 +14,13 @@ from danlu.scheduler.snapshot import Waiting
 
 ARRAY_LIMIT = Reason("array_limit", "as many tasks of this array run as its limit allows")
 CROWDED = Reason(
-    "crowded", "as many as may already wait in the cluster's own queue; it goes there when some have left it"
+    "crowded", "the limit of pending jobs in the cluster's queue is reached; this job is handed over as others start"
 )
-CLOSED = Reason("closed", "the nodes that could run it take no new jobs at present")
+CLOSED = Reason("closed", "the nodes that could run this job take no new jobs at present")
 
 
 class Supply:
-    """Which nodes have the cards that an ask wants free now; of those, the ones no other exceeds in CPUs and memory."""
+    """The nodes with enough matching cards free now, and their largest sizes in CPUs and memory."""
 
     def __init__(self, fleet: Fleet, ask: Ask, scope: Scope) -> None:
         self.needs_cards = bool(ask.gpus or ask.shards)
@@ -53,7 +53,7 @@ class Supply:
 
 
 def _largest(nodes: list[FreeNode]) -> list[FreeNode]:
-    """Nodes by falling CPUs and rising memory, without those that another exceeds in both."""
+    """Nodes by falling CPUs and rising memory, without nodes that another node exceeds in both."""
     frontier: list[FreeNode] = []
     for node in sorted(nodes, key=lambda node: (-node.cpus, -node.memory)):
         if not frontier or node.memory > frontier[-1].memory:
@@ -79,12 +79,12 @@ class Explainer:
         return reason
 
     def hopeless(self, waiting: Waiting) -> Reason | None:
-        """Why it could not run even if it were alone, if so."""
+        """Why the entry could not run even on an empty cluster; None if it could."""
         scope = self._fleet.scope(waiting.queue)
         if scope is None:
             queue = self._fleet.queues.get(waiting.queue)
             if queue is None:
-                return Reason("no_queue", f"there is no queue {waiting.queue}, or no longer")
+                return Reason("no_queue", f"queue {waiting.queue} does not exist (any more)")
             return Reason("closed", f"queue {queue.name} starts no jobs at present: {queue.closed}")
         if self._fleet.capacity(scope).fits(waiting.ask):
             return None
@@ -110,7 +110,7 @@ class Explainer:
         return _few_others(ask, supply)
 
     def _capacity(self, scope: Scope) -> Capacity:
-        """What all nodes could hold, also those that take no jobs now."""
+        """The capacity of all nodes, also of nodes that accept no jobs now."""
         if scope.name not in self._everything:
             self._everything[scope.name] = Capacity(self._fleet.all_nodes, scope.queue)
         return self._everything[scope.name]
@@ -124,7 +124,7 @@ def _few_nodes(ask: Ask, supply: Supply) -> Reason:
     able = sum(_has_rest(node, ask) for node in supply.able)
     free = f"{able}{supply.where} {'has' if able == 1 else 'have'} them free"
     if able >= ask.nodes:
-        free += ", but some of those are promised to others before it"
+        free += ", but some of these are reserved for earlier jobs"
     return Reason("no_nodes", f"needs {render_nodes(ask)}, {free}")
 
 
@@ -157,10 +157,14 @@ def _few_cards(ask: Ask, supply: Supply) -> Reason:
 
 
 def _behind(node: FreeNode, waiting: Waiting) -> Reason:
-    """It would fit on this node, but for a seat promised to somebody before it."""
+    """The entry would fit on this node, but would delay an earlier reservation."""
     until = seconds_of(waiting.time_limit)
-    pins = [pin for pin in node.pins if pin.start < until]
+    reservations = [reservation for reservation in node.reservations if reservation.start < until]
     if waiting.ask.gpus or waiting.ask.shards:
         free = {index for indices in node.free.values() for index in indices} | set(node.shares)
-        pins = [pin for pin in pins if pin.shared in free or not free.isdisjoint(pin.cards)] or pins
-    return Reason("behind", f"would fit now, but would delay {pins[0].key}, which was before it")
+        reservations = [
+            reservation
+            for reservation in reservations
+            if reservation.shared in free or not free.isdisjoint(reservation.cards)
+        ] or reservations
+    return Reason("behind", f"would fit now, but would delay {reservations[0].key}, which was before it")

@@ -1,4 +1,4 @@
-"""When those that cannot start now will: each of the first ones is promised a seat that later ones must leave whole."""
+"""Start times of waiting entries: each of the first entries gets a reserved seat that later entries must not delay."""
 
 from collections.abc import Iterable
 from datetime import datetime, timedelta
@@ -6,43 +6,43 @@ from heapq import merge
 
 from danlu.domain.resources import Ask, Seat
 from danlu.scheduler.capacity import Cards
-from danlu.scheduler.node_timeline import FAR, NEVER, FreeNode, Step, Taken, Want, moment
+from danlu.scheduler.node_timeline import FAR, NEVER, FreeNode, Step, Taken, Want, time_of
 from danlu.scheduler.placement import Fleet, Spot
 from danlu.scheduler.snapshot import Waiting
 
-EXACT_PROMISES = 100  # waiting entries that are promised a seat; those after them get a rough estimate
-WIDE_PROMISES = 10  # of them on several nodes, which take longer to find
-_WIDE_TRIES = 50  # moments at which several nodes are looked at together, before nobody can say when
-HORIZON_S = 10 * 365 * 86400.0  # nobody can say what happens after this
+MAX_RESERVATIONS = 100  # entries with a reserved seat; later entries get a rough estimate
+MAX_WIDE_RESERVATIONS = 10  # of these, entries on several nodes: their seats take longer to compute
+_WIDE_TRIES = 50  # times at which several nodes are tried together before the start counts as unknown
+HORIZON_S = 10 * 365 * 86400.0  # start times after this are unknown
 
-Promise = tuple[Step, Taken]
+Fit = tuple[Step, Taken]
 
 
 def seconds_of(limit: timedelta | None) -> float:
     return NEVER if limit is None else limit.total_seconds()
 
 
-class Book:
-    """The promised seats. They are worked out only when somebody might get in the way, or asks."""
+class Reservations:
+    """The reserved seats. They are computed only when a run might delay them, or when an estimate is requested."""
 
     def __init__(self, fleet: Fleet) -> None:
         self._fleet = fleet
-        self._lanes: dict[tuple[int, Cards], list[Step]] = {}  # by region and cards
+        self._step_indexes: dict[tuple[int, Cards], list[Step]] = {}  # by region and cards
         self._starts: dict[str, float] = {}
         self._rough: dict[tuple[int | str | None, ...], float] = {}
         self.pending: list[Waiting] = []
-        self.open = EXACT_PROMISES
-        self._wide = WIDE_PROMISES
+        self.slots_left = MAX_RESERVATIONS
+        self._wide_left = MAX_WIDE_RESERVATIONS
 
-    def note(self, waiting: Waiting) -> bool:
-        """Remember to promise a seat, if promises are left and it could ever have one."""
+    def request(self, waiting: Waiting) -> bool:
+        """Queue a reservation, if reservations are left and the entry could ever run."""
         if not self._fleet.fits_ever(waiting):
             return False
         if waiting.ask.nodes > 1:
-            if not self._wide:
+            if not self._wide_left:
                 return False
-            self._wide -= 1
-        self.open -= 1
+            self._wide_left -= 1
+        self.slots_left -= 1
         self.pending.append(waiting)
         return True
 
@@ -51,61 +51,61 @@ class Book:
         assert scope
         return self._fleet.want(ask, limit, scope)
 
-    def settle(self) -> None:
-        """Work out the promises noted so far, in order. No run may be given a seat between `note` and this."""
-        if not self._lanes:
-            self._unroll()
+    def resolve(self) -> None:
+        """Compute the queued reservations, in order. No run may take a seat between `request` and this call."""
+        if not self._step_indexes:
+            self._build_steps()
         for waiting in self.pending:
             want = self._want(waiting, waiting.ask, seconds_of(waiting.time_limit))
-            self._starts.setdefault(waiting.key, self._promise(waiting.key, want))
+            self._starts.setdefault(waiting.key, self._reserve(waiting.key, want))
         self.pending.clear()
 
-    def _promise(self, key: str, want: Want) -> float:
-        """Promise the first seat that can be foreseen, or the one of which the least is missing."""
+    def _reserve(self, key: str, want: Want) -> float:
+        """Reserve the earliest foreseeable seat, or the seat that lacks the fewest resources."""
         if want.nodes > 1:
-            at, spots = self._foreseeable_together(want) or self._far_together(want)
+            at, spots = self._earliest_joint_fit(want) or self._far_joint_fit(want)
             for node, taken in spots:
-                node.pin(key, want, taken, at)
+                node.reserve(key, want, taken, at)
             return at
-        # It fits some empty node, and after its last step every node is empty.
-        step, taken = self._foreseeable(want) or _far_fit(self._lanes_for(want), want)
-        step.node.pin(key, want, taken, step.at)
+        # The run fits an empty node, and after its last step every node is empty.
+        step, taken = self._earliest_fit(want) or _far_fit(self._step_indexes_for(want), want)
+        step.node.reserve(key, want, taken, step.at)
         return step.at
 
     def start_of(self, key: str) -> float:
-        """When the promised seat of an entry is; NEVER if it has none."""
+        """The start of an entry's reservation; NEVER without a reservation."""
         if self.pending:
-            self.settle()
+            self.resolve()
         return self._starts.get(key, NEVER)
 
-    def foresee(self, want: Want, before: float = FAR) -> float:
-        """When a run would fit beside all promises so far; NEVER if nobody can say, or not before a moment."""
-        self.settle()
+    def earliest_start(self, want: Want, before: float = FAR) -> float:
+        """The earliest start of a run beside all reservations; NEVER if unknown, or not before `before`."""
+        self.resolve()
         if want.nodes > 1:
-            together = self._foreseeable_together(want, before)
+            together = self._earliest_joint_fit(want, before)
             return together[0] if together else NEVER
-        promise = self._foreseeable(want, before)
-        return promise[0].at if promise else NEVER
+        fit = self._earliest_fit(want, before)
+        return fit[0].at if fit else NEVER
 
-    def hasten(self, seat: Seat, end: float, at: float) -> None:
-        """A seat comes free earlier than it was to."""
+    def release_early(self, seat: Seat, end: float, at: float) -> None:
+        """Release a seat earlier than expected."""
         node = self._fleet.nodes.get(seat.node)
         if node is not None:
-            node.hasten(seat, end, at)
-            if self._lanes:
+            node.release_early(seat, end, at)
+            if self._step_indexes:
                 node.refresh()
 
     def estimate(self, waiting: Waiting, place: int, now: datetime) -> datetime | None:
-        """When the next of it may start; None if that depends on a run without a time limit."""
+        """The start of the entry's next job; None if the start depends on a run without a time limit."""
         if self.pending:
-            self.settle()
+            self.resolve()
         seconds = self._starts.get(waiting.key)
         if seconds is None:
-            seconds = self._rough_start(waiting) * max(place / EXACT_PROMISES, 1.0)
+            seconds = self._rough_start(waiting) * max(place / MAX_RESERVATIONS, 1.0)
         return now + timedelta(seconds=seconds) if seconds <= HORIZON_S else None
 
     def _rough_start(self, waiting: Waiting) -> float:
-        """When a run of about this size fits beside all promises."""
+        """The earliest start of a run of about this size beside all reservations."""
         ask, limit = waiting.ask, waiting.time_limit
         cpus, memory, shards = ask.cpus.bit_length(), ask.memory_mib.bit_length(), ask.shards.bit_length()
         lasts = None if limit is None else int(limit.total_seconds()).bit_length()
@@ -114,28 +114,28 @@ class Book:
         if seconds is None:
             rough = Ask(ask.gpus, ask.gpu_model, _least(shards), _least(cpus), _least(memory), ask.nodes)
             want = self._want(waiting, rough, NEVER if lasts is None else _least(lasts))
-            seconds = self._rough[key] = self.foresee(want)
+            seconds = self._rough[key] = self.earliest_start(want)
         return seconds
 
-    def _unroll(self) -> None:
+    def _build_steps(self) -> None:
         for node in self._fleet.nodes.values():
-            node.lane = self._lanes.setdefault((node.region, node.cards), [])
-            node.lane.extend(node.unroll())
-        for lane in self._lanes.values():
-            lane.sort(key=moment)
+            node.step_index = self._step_indexes.setdefault((node.region, node.cards), [])
+            node.step_index.extend(node.build_steps())
+        for step_index in self._step_indexes.values():
+            step_index.sort(key=time_of)
 
-    def _foreseeable(self, want: Want, before: float = FAR) -> Promise | None:
-        """The first moment after now at which a run fits and where, if no run without a limit has to end for it."""
-        best: Promise | None = None
-        for lane in self._lanes_for(want):
-            best = _first_fit(lane, want, best, before)
+    def _earliest_fit(self, want: Want, before: float = FAR) -> Fit | None:
+        """The earliest fit after now that does not depend on the end of a run without a time limit."""
+        best: Fit | None = None
+        for step_index in self._step_indexes_for(want):
+            best = _first_fit(step_index, want, best, before)
         return best
 
-    def _foreseeable_together(self, want: Want, before: float = FAR) -> tuple[float, list[Spot]] | None:
-        """The first moment after now at which a run fits on several nodes at once."""
+    def _earliest_joint_fit(self, want: Want, before: float = FAR) -> tuple[float, list[Spot]] | None:
+        """The earliest time after now at which a run fits on several nodes at once."""
         able = {node.order: node for node in self._fleet.nodes_in(want.regions) if _has(node.steps[0], want)}
         tries = _WIDE_TRIES
-        for step in merge(*self._lanes_for(want), key=moment):
+        for step in merge(*self._step_indexes_for(want), key=time_of):
             if step.at >= before or not tries:
                 break
             if _has(step, want):
@@ -147,33 +147,33 @@ class Book:
                         return step.at, spots
         return None
 
-    def _far_together(self, want: Want) -> tuple[float, list[Spot]]:
-        """A fit on several nodes when all that is there has ended, on the nodes where the least is missing."""
+    def _far_joint_fit(self, want: Want) -> tuple[float, list[Spot]]:
+        """A fit on several nodes after all current runs have ended, on the nodes that lack the fewest resources."""
         nodes = self._fleet.nodes_in(want.regions)
         at = max([FAR, *(node.steps[-1].at for node in nodes)])
         spots = spots_at(sorted(nodes, key=lambda node: _missing(node, want)), want, at, want.nodes)
         assert spots, "a run that fits empty nodes found none"
         return at, spots
 
-    def _lanes_for(self, want: Want) -> list[list[Step]]:
+    def _step_indexes_for(self, want: Want) -> list[list[Step]]:
         needs_cards = want.gpus or want.shards
         return [
-            lane
-            for (region, cards), lane in self._lanes.items()
+            step_index
+            for (region, cards), step_index in self._step_indexes.items()
             if region in want.regions and (not needs_cards or any(model in cards.by_model for model in want.models))
         ]
 
 
 def _least(bits: int) -> int:
-    """The smallest number of so many bits: numbers of the same length share one rough estimate."""
+    """The smallest number with this bit length. Asks with the same bit lengths share one rough estimate."""
     return 1 << bits - 1 if bits else 0
 
 
-def _first_fit(lane: list[Step], want: Want, best: Promise | None, before: float) -> Promise | None:
-    """The first fit in the foreseeable part of a lane, if it is before the best so far."""
+def _first_fit(step_index: list[Step], want: Want, best: Fit | None, before: float) -> Fit | None:
+    """The first foreseeable fit in these steps, if earlier than the best so far."""
     cpus, memory, cards, shards = want.cpus, want.memory_floor, want.gpus, want.shards
     end = best[0].at if best else before
-    for step in lane:
+    for step in step_index:
         if step.at >= end:
             break
         if step.cards >= cards and step.cpus >= cpus and step.memory >= memory and step.shards >= shards:
@@ -184,7 +184,7 @@ def _first_fit(lane: list[Step], want: Want, best: Promise | None, before: float
 
 
 def _has(step: Step, want: Want) -> bool:
-    """May there be room at this step? Only the node itself can tell for sure."""
+    """A quick check of a step; only the node knows for certain."""
     return (
         step.cards >= want.gpus
         and step.cpus >= want.cpus
@@ -194,7 +194,7 @@ def _has(step: Step, want: Want) -> bool:
 
 
 def spots_at(nodes: Iterable[FreeNode], want: Want, at: float, count: int) -> list[Spot]:
-    """The first so many of these nodes that can hold a part of it from a moment on; none if there are fewer."""
+    """The first `count` of these nodes that can hold a part of the run from `at` on; empty if there are fewer."""
     spots: list[Spot] = []
     for node in nodes:
         if _has(node.step_in_force(at), want):
@@ -207,7 +207,7 @@ def spots_at(nodes: Iterable[FreeNode], want: Want, at: float, count: int) -> li
 
 
 def _missing(node: FreeNode, want: Want) -> tuple[int, int, int, int]:
-    """How much is missing on a node when all runs with a time limit have ended and the others have not."""
+    """How much is missing on a node after all runs with a time limit have ended and the others have not."""
     ready = node.ready()
     cards = want.gpus - node.ready_cards(want.models, ready) if want.gpus else want.shards - ready.shards
     return (
@@ -218,9 +218,9 @@ def _missing(node: FreeNode, want: Want) -> tuple[int, int, int, int]:
     )
 
 
-def _far_fit(lanes: Iterable[list[Step]], want: Want) -> Promise:
-    """A fit that needs runs without a time limit to end, on the node where the least is missing."""
-    candidates = [step for lane in lanes for step in lane if step.at >= FAR and _has(step, want)]
+def _far_fit(step_indexes: Iterable[list[Step]], want: Want) -> Fit:
+    """A fit that depends on the end of runs without a time limit, on the node that lacks the fewest resources."""
+    candidates = [step for step_index in step_indexes for step in step_index if step.at >= FAR and _has(step, want)]
     for step in sorted(candidates, key=lambda step: (step.at, *_missing(step.node, want))):
         taken = step.node.seat_between(want, step.at, step.at + want.lasts)
         if taken:

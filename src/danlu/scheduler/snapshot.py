@@ -1,4 +1,4 @@
-"""What `plan()` sees and what it answers."""
+"""Input and output of `plan()`."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -12,16 +12,16 @@ from danlu.domain.resources import SHARDS_PER_GPU, Ask, Node, Seat
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """Jobs that wait as one: a single job, or the tasks of an array that have not started."""
+    """Jobs that wait together: a single job, or the tasks of an array that have not started."""
 
-    key: str  # the job's id, or the array's
+    key: str  # id of the job or array
     ask: Ask
-    seq: int  # order of submission of the first of them
+    seq: int  # submission order of its first job
     priority: int = 5
     time_limit: timedelta | None = None
-    count: int = 1  # how many wait
-    may_start: int = 1  # how many of them may start now (an array's %N)
-    blocked: Reason | None = None  # something other than room keeps all of them (a dependency)
+    count: int = 1  # waiting jobs
+    may_start: int = 1  # of these, jobs that may start now (`%N` of an array)
+    blocked: Reason | None = None  # why all of them must wait, apart from room (a dependency)
     user: str = ""
     team: str = ""
     queue: str = ""
@@ -34,37 +34,37 @@ class Holding:
 
     key: str
     seat: Seat
-    ends_at: datetime | None = None  # by its time limit, or when its stop is over; None: nobody knows
-    more: tuple[Seat, ...] = ()  # its other seats, if it holds several nodes
+    ends_at: datetime | None = None  # by its time limit, or the end of its grace period; None: unknown
+    more: tuple[Seat, ...] = ()  # the other seats of a run on several nodes
     user: str = ""
     team: str = ""
     queue: str = ""
     is_preemptible: bool = False
     is_stopping: bool = False
     started_at: datetime | None = None
-    ask: Ask | None = None  # what counts against quotas, if not the seats: an engine may tell them late, or in part
+    ask: Ask | None = None  # counts against quotas instead of the seats: an engine may report seats late or in part
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """`engine_places`: the engine has a queue of its own and chooses the seats. Then whoever is within the quotas is
-    handed over at once, and who borrows as soon as there seems to be room."""
+    """`engine_places`: the engine has its own queue and chooses the seats. Entries within their quotas are then handed
+    over at once, and borrowers as soon as there seems to be room."""
 
     now: datetime
     nodes: tuple[Node, ...]
     waiting: tuple[Waiting, ...] = ()
     holding: tuple[Holding, ...] = ()
     queues: Mapping[str, Queue] = field(default_factory=dict)
-    quotas: Mapping[str, Quota] = field(default_factory=dict)  # by `user:NAME` and `team:NAME`, as are the next two
-    # GPU-hours of runs that are over: faded, and those in the running period of the quota.
+    quotas: Mapping[str, Quota] = field(default_factory=dict)  # by `user:NAME` and `team:NAME`; `use` and `spent` too
+    # GPU-hours of ended runs: decayed, and within the current period of the quota.
     use: Mapping[str, float] = field(default_factory=dict)
     spent: Mapping[str, float] = field(default_factory=dict)
-    boosted: frozenset[str] = frozenset()  # who goes before all others of their priority: `account.is_boosted`
+    boosted: frozenset[str] = frozenset()  # first within their priority: see `people.is_boosted`
     shards_per_gpu: int = SHARDS_PER_GPU
     engine_places: bool = False
-    pending: tuple[Waiting, ...] = ()  # handed over, and waiting in the engine's queue: they hold quota and no seat
-    room_for: int = 1 << 62  # how many more the engine's queue takes
-    waiting_there: int = 1 << 62  # how many of one person may wait in one of its queues
+    pending: tuple[Waiting, ...] = ()  # in the engine's queue: these hold quota, but no seat
+    room_for: int = 1 << 62  # jobs that the engine's queue still accepts
+    waiting_there: int = 1 << 62  # limit of pending jobs per user in each queue of the engine
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,20 +76,20 @@ class Start:
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """A borrowed run that gives its seat back: it is asked to checkpoint and waits again."""
+    """A borrowed run that gives its seat back: the run is asked to checkpoint, and is queued again."""
 
     key: str
-    wanted_by: str  # the key of the entry that it makes room for
+    wanted_by: str  # key of the entry that gets the seat
 
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Why a waiting entry (or the rest of it) does not start, and when it may."""
+    """Why a waiting entry (or its remaining part) does not start, and when it may."""
 
     reason: Reason
-    place: int  # its place among all that wait, from 1
-    estimated_at: datetime | None = None  # None: nobody can say, e.g. a holder has no time limit
-    is_guess: bool = False  # the estimate rests on more than time limits
+    place: int  # position among all waiting entries, from 1
+    estimated_at: datetime | None = None  # None: unknown, e.g. a run without a time limit holds the seat
+    is_guess: bool = False  # the estimate usage assumptions beyond time limits
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +97,6 @@ class Plan:
     starts: tuple[Start, ...] = ()
     waits: Mapping[str, Wait] = field(default_factory=dict)  # by key
     stops: tuple[Stop, ...] = ()
-    # Where the engine places: the key of each run that it gets now, in order. What it can start at once is in `starts`
-    # too, with a seat that would do; what it will keep waiting in `waits`.
+    # With `engine_places`: the key of each run to hand over now, in order. Runs that fit at once are also in `starts`,
+    # with a suitable seat; runs that will wait at the engine are in `waits`.
     handed: tuple[str, ...] = ()

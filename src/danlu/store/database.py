@@ -1,4 +1,4 @@
-"""What differs between SQLite and PostgreSQL, behind one seam: connections, the lease, what an error means."""
+"""The differences between SQLite and PostgreSQL behind one protocol: connections, the lease, error translation."""
 
 import os
 import secrets
@@ -14,23 +14,23 @@ from danlu.store.job_rows import Row
 
 
 class Database(Protocol):
-    """`lease` comes first and `release` last; what is between may fail and be asked again."""
+    """Call `lease` first and `release` last; calls between them may fail and be repeated."""
 
     readers: Engine
 
     @property
     def is_new(self) -> bool:
-        """Known without asking: there is no database yet."""
+        """Whether the database certainly does not exist yet; needs no connection."""
         ...
 
     def lease(self) -> None:
-        """Make sure that no other server works with this database. Refused names the one that does."""
+        """Ensure that no other server uses this database. Raises Refused with the name of the other server."""
         ...
 
     def release(self) -> None: ...
 
     def writer(self) -> Connection:
-        """A new connection for the one writer."""
+        """A new connection for the single writer."""
         ...
 
     def examine(self, connection: Connection) -> None:
@@ -42,26 +42,26 @@ class Database(Protocol):
         ...
 
     def check_room(self) -> None:
-        """StoreDown if the room that is left is kept for what is known already: stops, ends, removals."""
+        """Raise StoreDown if the remaining disk space is reserved for known jobs: stops, ends, removals."""
         ...
 
     def next_seq(self, connection: Connection) -> int: ...
 
     def run_many(self, connection: Connection, statement: str, found: list[Row]) -> int:
-        """Run a statement for each row; gives how many rows of the database it touched."""
+        """Run a statement for each row; return the number of affected rows."""
         ...
 
     def told(self, error: SQLAlchemyError) -> DanluError:
-        """What a person should read."""
+        """The error for users."""
         ...
 
     def spoils(self, error: SQLAlchemyError) -> bool:
-        """Should the connection that raised this be thrown away?"""
+        """Whether the connection must be closed after this error."""
         ...
 
 
 def holder() -> str:
-    """Who takes a lease: machine and process, and a random part because process numbers come again."""
+    """The name of a lease holder: machine, process, and a random part, because process ids are reused."""
     return f"danlu {socket.gethostname()[:32]} {os.getpid()} {secrets.token_hex(4)}"
 
 
@@ -76,9 +76,9 @@ def unfit() -> Invalid:
 
 
 def told_alike(error: SQLAlchemyError) -> DanluError | None:
-    """Errors that mean the same on both: the fault of one change, not of the database."""
+    """Translate errors with the same meaning on both databases: errors of a change, not of the database."""
     if isinstance(error, IntegrityError):
-        return Conflict("one of these ids is taken", "repeat it: a new id is made each time")
+        return Conflict("one of these ids is taken", "repeat the request: each request gets a new id")
     if isinstance(error, DataError):
         return unfit()
     return None
@@ -88,7 +88,7 @@ def parse_url(url: str) -> URL:
     try:
         return make_url(url)
     except (ArgumentError, ValueError):
-        # Not shown: it may hold a password.
+        # The URL is not shown: it may contain a password.
         raise Invalid(
             "the database URL cannot be read",
             "for example `sqlite:////var/lib/danlu/danlu.db` or `postgresql://danlu@db.lab/danlu`",

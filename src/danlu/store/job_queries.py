@@ -1,4 +1,4 @@
-"""What is asked of the database. Reading only; each function is one question on a reader's connection."""
+"""Queries for jobs and tokens. Read-only; each function uses a reader's connection."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -14,7 +14,7 @@ jobs, specs = tables.jobs, tables.specs
 
 _LAST_CHARACTER = "\U0010ffff"
 _CHUNK = 50
-_IDS = 500  # in one question
+_IDS = 500  # per statement
 
 
 def _with_spec() -> Select[Any]:
@@ -41,7 +41,7 @@ def get_all(connection: Connection, ids: Sequence[str]) -> tuple[Job, ...]:
 
 def find(connection: Connection, prefix: str, limit: int) -> tuple[str, ...]:
     low = job_rows.stored(prefix)
-    for column in (jobs.c.id, jobs.c.array_id):  # Two questions: for `or` and a limit PostgreSQL reads the table.
+    for column in (jobs.c.id, jobs.c.array_id):  # Two queries: with `or` and a limit, PostgreSQL would scan the table.
         if connection.execute(select(jobs.c.seq).where(column == low).limit(1)).first() is not None:
             return (prefix,)
     high = low + _LAST_CHARACTER
@@ -53,7 +53,7 @@ def find(connection: Connection, prefix: str, limit: int) -> tuple[str, ...]:
         last: tuple[str, str | None] | None = None
         for job_id, array_id in some:
             last = (job_id, array_id)
-            # Tasks hide behind their array, or no prefix of an array could ever be unique.
+            # An array hides its tasks; otherwise the prefix of an array could never be unique.
             found[array_id if array_id is not None and array_id.startswith(low) else job_id] = None
         if last is None:
             break
@@ -64,7 +64,7 @@ def find(connection: Connection, prefix: str, limit: int) -> tuple[str, ...]:
 
 
 def _arrays(connection: Connection, low: str, high: str, limit: int) -> list[str]:
-    """One step per array, however many tasks it has."""
+    """A single step per array, regardless of its number of tasks."""
     found: list[str] = []
     while len(found) < limit:
         inside = (jobs.c.array_id > (found[-1] if found else low)) & (jobs.c.array_id < high)
@@ -76,7 +76,7 @@ def _arrays(connection: Connection, low: str, high: str, limit: int) -> list[str
 
 
 def latest(connection: Connection, user: str, back: int) -> str | None:
-    """Walks from the newest, and over an array in one step."""
+    """Walk from the newest job; skip an array in a single step."""
     seqs = newest([pin(jobs.c.user, "user")], (), connection.dialect.name).subquery()
     wanted = select(jobs.c.seq, jobs.c.id, jobs.c.array_id).join(seqs, seqs.c.seq == jobs.c.seq)
     wanted = wanted.order_by(jobs.c.seq.desc())

@@ -1,4 +1,4 @@
-"""Between the domain and rows: pure, and the same for both databases."""
+"""Conversion between domain objects and rows: pure, and the same for both databases."""
 
 import hashlib
 import json
@@ -27,8 +27,8 @@ _MAX_INDEXED = 300
 
 
 def stored(text: str) -> str:
-    """Text as both databases take it: a lone surrogate, NUL or backslash becomes an escape, the rest stays.
-    Character by character, so what begins alike is stored alike."""
+    """Text in a form accepted by both databases: a lone surrogate, NUL or backslash becomes an escape sequence. The
+    escaping works per character, so texts with a common prefix keep a common prefix."""
     if text.isascii() and "\\" not in text and "\0" not in text:
         return text
     escaped = text.replace("\\", "\\\\").replace("\0", "\\x00")
@@ -42,7 +42,7 @@ def restored(text: str) -> str:
 
 
 def indexed(text: str) -> str:
-    """`stored`, but never longer than an index takes: only for what is looked up and never read back."""
+    """Like `stored`, but limited to the length of an index entry: only for lookups, not for reading back."""
     plain = stored(text)
     if len(plain) <= _MAX_INDEXED:
         return plain
@@ -104,7 +104,7 @@ def _pairs(found: list[list[str]]) -> tuple[tuple[str, str], ...]:
 
 
 def _seats_text(seats: tuple[Seat, ...]) -> str:
-    """Six values for each seat, one seat after the other."""
+    """Six values per seat, one seat after the other."""
     return _json(
         [
             value
@@ -123,7 +123,7 @@ def _seats_of(text: str) -> tuple[Seat, ...]:
 
 
 def job_row(job: Job, seq: int, spec_id: int, key: str | None) -> Row:
-    """In the order of the columns of `jobs`."""
+    """In the column order of `jobs`."""
     return (
         seq,
         stored(job.id),
@@ -141,7 +141,7 @@ def job_row(job: Job, seq: int, spec_id: int, key: str | None) -> Row:
 
 
 def update_row(job: Job) -> Row:
-    """What may change, then the id and the version that is replaced."""
+    """The changeable columns, then the id and the replaced version."""
     return (*_standing(job), stored(job.id), job.version - 1)
 
 
@@ -166,8 +166,8 @@ def _standing(job: Job) -> Row:
 
 
 def jobs_of(found: Iterable[Row]) -> tuple[Job, ...]:
-    """From rows of `jobs` with the text of the spec behind. Equal specs and reasons become one object each: a server
-    starts with a million jobs, and few of them differ."""
+    """From rows of `jobs`, each followed by the text of its spec. Equal specs and reasons become one object each: a
+    server starts with a million jobs, and few of them differ."""
     specs: dict[str, JobSpec] = {}
     reasons: dict[tuple[str, str], Reason] = {}
     made: list[Job] = []
@@ -210,7 +210,7 @@ def jobs_of(found: Iterable[Row]) -> tuple[Job, ...]:
 
 
 def past_row(run: PastRun) -> Row:
-    """In the order of the columns of `past_runs`."""
+    """In the column order of `past_runs`."""
     return (
         stored(run.job_id),
         run.attempt,
@@ -249,7 +249,7 @@ def environ_of(text: str) -> dict[str, str]:
 
 
 def token_row(token: Token) -> Row:
-    """In the order of the columns of `tokens`."""
+    """In the column order of `tokens`."""
     return (
         stored(token.id),
         stored(token.digest),

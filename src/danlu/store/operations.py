@@ -1,4 +1,4 @@
-"""What each write does to the database, inside a transaction that the writer begins and ends."""
+"""The statements of each write, inside a transaction of the writer."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -20,7 +20,7 @@ from danlu.store.writer_state import Draft
 
 
 def _insert_for(dialect: Dialect) -> Any:
-    """The insert that can do nothing on a conflict. PostgreSQL's module costs a start on SQLite 25 ms."""
+    """The insert with `on conflict do nothing`. Importing the PostgreSQL dialect would cost a start on SQLite 25 ms."""
     if dialect.name == "sqlite":
         return sqlite.insert
     from sqlalchemy.dialects import postgresql
@@ -55,7 +55,7 @@ class Update:
 @dataclass(frozen=True, slots=True)
 class Remove:
     ids: Sequence[str]
-    audit: Sequence[AuditEntry] = ()  # written if any of them went
+    audit: Sequence[AuditEntry] = ()  # written if any job was removed
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ class AddToken:
 @dataclass(frozen=True, slots=True)
 class DropToken:
     id: str
-    audit: Sequence[AuditEntry] = ()  # written if there was one to drop
+    audit: Sequence[AuditEntry] = ()  # written if the token existed
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,7 @@ Change = Noted | Find
 
 
 class Statements:
-    """The text of every statement, made once: compiling and binding by name would cost more than the database does."""
+    """The text of every statement, compiled once: compiling and binding by name would cost more than the database."""
 
     def __init__(self, dialect: Dialect) -> None:
         jobs, specs, environs = tables.jobs, tables.specs, tables.environs
@@ -96,7 +96,7 @@ class Statements:
         self.add_spec, self.add_job, self.add_label = every(specs), every(jobs), every(tables.labels)
         self.add_past, self.add_token = every(tables.past_runs), every(tables.tokens)
         self.add_charge = text(_insert_for(dialect)(tables.charges).on_conflict_do_nothing())
-        # Inline: the number is the database's to give, and nobody asks which it was.
+        # Inline: the database assigns the number, and the caller does not need it.
         self.add_audit = text(tables.audit.insert().inline().values(people_rows.AUDIT_VALUES))
         self.add_environ = text(_insert_for(dialect)(environs).on_conflict_do_nothing())
         self.change_job = text(
@@ -125,24 +125,25 @@ class Transaction:
     run_many: Callable[[Connection, str, list[job_rows.Row]], int]
 
     def many(self, statement: str, found: list[job_rows.Row]) -> int:
-        """Run a statement for each row; gives how many rows of the database it touched."""
+        """Run a statement for each row; return the number of affected rows."""
         return self.run_many(self.connection, statement, found) if found else 0
 
     def by_key(self, where: tuple[str, str]) -> tuple[Job, ...]:
-        """The jobs submitted by this user with this key. Nearly always none, and that is cheap to know."""
+        """The jobs submitted by this user with this key. Nearly always none, which a cheap query detects."""
         if self.connection.exec_driver_sql(self.text.is_key_known, where).first() is None:
             return ()
         return job_rows.jobs_of(self.connection.exec_driver_sql(self.text.by_key, where))
 
     def perform(self, group: Sequence[Change]) -> list[Any]:
-        """All changes in their order, neighbours of one kind in bulk. Raises if any of them fails."""
+        """Perform all changes in order, adjacent changes of the same kind in bulk. Raises if any change fails."""
         answers: list[Any] = []
         for kind, run in groupby(group, type):
             answers += _VERBS[kind](self, list(run))
         return answers
 
-    def landed(self, group: Sequence[Change]) -> bool | None:
-        """Is this group, whose commit broke off, in the database? All of it is or none. None: it does not show."""
+    def was_committed(self, group: Sequence[Change]) -> bool | None:
+        """Whether a group with a broken commit is in the database, which has all or none of it. None: cannot be
+        determined."""
         jobs, tokens = tables.jobs.c, tables.tokens.c
         for change in group:
             match change:
@@ -162,7 +163,7 @@ class Transaction:
         return None
 
     def finish(self) -> None:
-        """Drop the environments that nobody needs once this is committed."""
+        """Drop the environments that no active job needs after this commit."""
         self.many(self.text.drop_environ, [(job_rows.stored(one),) for one in self.draft.unneeded()])
 
 
@@ -191,7 +192,7 @@ def _insert(tx: Transaction, run: list[Insert]) -> list[tuple[Job, ...]]:
 
 
 class _Pile:
-    """The rows of many submissions, to be written at once."""
+    """The rows of many submissions, for a bulk write."""
 
     def __init__(self) -> None:
         self.specs: list[job_rows.Row] = []
@@ -207,7 +208,7 @@ class _Pile:
         for job in one.jobs:
             seq = draft.next_seq
             draft.next_seq += 1
-            # The spec of the task before is nearly always the very same object; hashing a spec is slow.
+            # The spec of the previous task is nearly always the same object; hashing a spec is slow.
             if last[0] == job.group and last[1] is job.spec:
                 spec_id = last[2]
             else:
@@ -233,7 +234,7 @@ def _find(tx: Transaction, run: list[Find]) -> list[tuple[Job, ...]]:
 def _update(tx: Transaction, run: list[Update]) -> list[None]:
     changed = [job_rows.update_row(job) for one in run for job in one.jobs]
     if tx.many(tx.text.change_job, changed) != len(changed):
-        raise Conflict("a job was changed by somebody else meanwhile", "look at it again, then repeat")
+        raise Conflict("a job was changed by another request meanwhile", "check the job, then repeat")
     tx.many(tx.text.add_past, [job_rows.past_row(past) for one in run for past in one.past])
     tx.many(tx.text.add_charge, [people_rows.charge_row(charge) for one in run for charge in one.charges])
     _note(tx, run)
@@ -262,7 +263,7 @@ def _remove_one(tx: Transaction, ids: list[str]) -> int:
         tx.connection.execute(labels.delete().where(labels.c.seq.in_(seqs)))
         tx.connection.execute(past.delete().where(past.c.job_id.in_([row.id for row in rest])))
         tx.connection.execute(jobs.delete().where(jobs.c.seq.in_(seqs)))
-        # A spec is shared by the tasks of one array at most, so only they can still need it.
+        # Only tasks of the same array share a spec, so only these can still need the spec.
         for array_id, spec_id in dict.fromkeys((row.array_id, row.spec_id) for row in rest):
             sharing = (jobs.c.array_id == array_id) & (jobs.c.spec_id == spec_id)
             if array_id is None or tx.connection.execute(select(jobs.c.seq).where(sharing).limit(1)).first() is None:

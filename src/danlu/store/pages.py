@@ -1,6 +1,7 @@
-"""Lists of jobs from the newest to the oldest. A page costs the same at a hundred jobs and at a million.
+"""Lists of jobs, newest first. The cost of a page does not depend on the number of jobs.
 
-First the numbers, from one index and in its order; then only these jobs. `EXPLAIN` of every shape is in the tests."""
+First the numbers, from a single index in index order; then only these jobs. The tests check `EXPLAIN` of every shape.
+"""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -39,7 +40,7 @@ Pin = tuple[ColumnElement[str], ColumnElement[str]]
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What a filter asks about, without the values: filters of one shape are one statement."""
+    """The fields of a filter without their values: filters of the same shape share a statement."""
 
     states: tuple[str, ...] = ()
     user: bool = False
@@ -84,8 +85,8 @@ def page(connection: Connection, wanted: JobFilter, limit: int, before: int | No
 
 @lru_cache(maxsize=512)
 def page_text(shape: Shape, dialect: Dialect) -> tuple[str, dict[str, Any]]:
-    """The statement and what SQLAlchemy adds to its values. Made once: a union of five states takes longer to make
-    than to run."""
+    """The statement, and the parameters added by SQLAlchemy. Cached: building a union of five states takes longer than
+    its execution."""
     branches, rest = _branches(shape)
     found = [select(newest(pinned, rest, dialect.name).subquery().c.seq) for pinned in branches]
     picked = (union_all(*found) if len(found) > 1 else found[0]).subquery("picked")
@@ -102,14 +103,14 @@ def page_text(shape: Shape, dialect: Dialect) -> tuple[str, dict[str, Any]]:
 
 
 def _branches(shape: Shape) -> tuple[list[list[Pin]], list[ColumnElement[bool]]]:
-    """Which columns of an index to pin, and what is left to check. A queue has no index of its own: there are few, and
-    so those of one are soon found among all."""
+    """The index columns to pin, and the remaining checks. Queues have no index: there are few queues, so the jobs of a
+    queue are found quickly among all jobs."""
     branches, rest = _pinned(shape)
     return branches, [*rest, *_checks(shape, [pin(jobs.c.queue, "queue")] * shape.queue, states=False)]
 
 
 def _pinned(shape: Shape) -> tuple[list[list[Pin]], list[ColumnElement[bool]]]:
-    """As `_branches`, but for the queue; a branch for each state if states are all there is."""
+    """Like `_branches`, without the queue; a branch per state if the filter has only states."""
     name, team = pin(jobs.c.name, "name"), pin(jobs.c.team, "team")
     label = [pin(labels.c.key, "key"), pin(labels.c.value, "value")]
     owner, crew = [pin(jobs.c.user, "user")] * shape.user, [team] * shape.team
@@ -122,7 +123,7 @@ def _pinned(shape: Shape) -> tuple[list[list[Pin]], list[ColumnElement[bool]]]:
     if shape.name:
         return [[*owner, name]], _checks(shape, crew)
     if shape.team and not shape.user:
-        # A team's index has the state in it: those of all states together are all of its jobs.
+        # A team's index contains the state: the branches of all states together are all jobs of the team.
         return [[team, (jobs.c.state, _quoted(state))] for state in shape.states or _STATES], []
     if shape.states:
         return [[*owner, (jobs.c.state, _quoted(state))] for state in shape.states], _checks(shape, crew, states=False)
@@ -137,7 +138,7 @@ def _checks(shape: Shape, pins: Iterable[Pin], *, states: bool = True) -> list[C
 
 
 def no_index(column: ColumnElement[str]) -> ColumnElement[str]:
-    """Joined with nothing, a column cannot tempt the planner to another index, which would have to be sorted."""
+    """Concatenated with an empty string, a column cannot lead the planner to another index, which would need a sort."""
     return column.concat(literal_column("''"))
 
 
@@ -150,7 +151,7 @@ def _quoted(state: str) -> ColumnElement[str]:
 
 
 def newest(pinned: Sequence[Pin], rest: Sequence[ColumnElement[bool]], dialect: str) -> Select[Any]:
-    """The first `n` numbers below `before`, from the newest, of the rows where every pinned column has its value."""
+    """The first `n` numbers below `before`, newest first, of the rows with the pinned values."""
     table = pinned[0][0].table if pinned else jobs
     by_label = table is labels
     seq: ColumnElement[int] = table.c.seq
@@ -165,18 +166,18 @@ def newest(pinned: Sequence[Pin], rest: Sequence[ColumnElement[bool]], dialect: 
 def _by_rows(
     found: Select[Any], pinned: Sequence[Pin], rest: Sequence[ColumnElement[bool]], seq: ColumnElement[int]
 ) -> Select[Any]:
-    """For PostgreSQL, which given `user = x` may walk the primary key and skip a million jobs of others.
-    An order by `user, seq` below `(x, before)` only one index has; SQLite would not use it for such a range."""
-    # Said aloud: a comparison of rows does not prove that a sparse index has all of them.
+    """For PostgreSQL, which with `user = x` may walk the primary key and skip a million jobs of other users. Only one
+    index provides an order by `user, seq` below `(x, before)`; SQLite would not use an index for such a range."""
+    # Explicit, because a row comparison does not prove to the planner that a sparse index contains all rows.
     found = found.where(*(column.is_not(None) for column, _ in pinned if column in _SPARSE))
     if rest:
-        # The scan must stop by itself, and it does so only at the first column that is compared.
+        # The scan must stop by itself, and stops only at the first compared column.
         found = found.where(*(column == value for column, value in pinned[:-1]), *rest)
         (column, value) = pinned[-1]
         low, high = tuple_(value, literal_column("0")), tuple_(value, _BEFORE)
         found = found.where(tuple_(column, seq) >= low, tuple_(column, seq) < high)
         return found.order_by(column.desc(), seq.desc()).limit(_LIMIT)
-    # The next `n` entries of the index, whatever they are; those behind the end of the list fall out after it.
+    # The next `n` entries of the index; entries beyond the end of the list are dropped afterwards.
     columns = [column for column, _ in pinned]
     high = tuple_(*(value for _, value in pinned), _BEFORE)
     below = found.add_columns(*columns).where(tuple_(*columns, seq) < high)

@@ -1,4 +1,4 @@
-"""The seam of what is remembered about people, teams, quotas and use. Every write is durable when it returns."""
+"""The store protocol for people, teams, quotas and usage. Every write is durable on return."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from danlu.domain.quota import Quota
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """That somebody is in a team; `membership` None: no longer."""
+    """The membership of a user in a team; None: removed."""
 
     user: str
     team: str
@@ -27,7 +27,7 @@ class NoInvitation:
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """The quota of `user:NAME` or `team:NAME`; None: none any more."""
+    """The quota of `user:NAME` or `team:NAME`; None: removed."""
 
     holder: str
     quota: Quota | None
@@ -38,13 +38,13 @@ class NoBoost:
     id: str
 
 
-# Each takes the place of what has the same name or id.
+# Each change replaces the entry with the same name or id.
 PeopleChange = Person | Team | Member | Invitation | NoInvitation | AccountRequest | Limit | Boost | NoBoost
 
 
 @dataclass(frozen=True, slots=True)
 class People:
-    """Everything there is: a lab has hundreds of these, not millions. Ended boosts and decided requests included."""
+    """All people data: a lab has hundreds of entries, not millions. Includes ended boosts and decided requests."""
 
     persons: tuple[Person, ...] = ()
     teams: tuple[Team, ...] = ()
@@ -67,16 +67,16 @@ class UseFilter:
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """What one person used in one team and queue. Hours are of cards, whole or in parts."""
+    """The usage of a user in a team and queue. Hours are card hours, whole or in parts."""
 
     user: str
     team: str
     queue: str
     runs: int
     gpu_hours: float
-    asked_gpu_hours: float  # what their time limits would have allowed; runs without a limit count as held
+    asked_gpu_hours: float  # allowed by the time limits; a run without a limit counts as held
     cpu_hours: float
-    waited_s: float  # of all runs together
+    waited_s: float  # sum over all runs
     longest_wait_s: float
 
 
@@ -84,18 +84,18 @@ class PeopleStore(Protocol):
     async def people(self) -> People: ...
 
     async def record(self, changes: Sequence[PeopleChange], audit: Sequence[AuditEntry] = ()) -> None:
-        """Remember all of it or none. Commits are shared with writes of jobs."""
+        """Write all changes or none. Commits are shared with writes of jobs."""
         ...
 
     async def audit(
         self, *, limit: int, before: int | None = None, who: str = "", what: str = "", target: str = ""
     ) -> Sequence[AuditEntry]:
-        """The newest first; `before` is the `seq` to go on from. `what` may be the first part of a verb: `quota`."""
+        """Newest first; `before`: the `seq` to continue from. `what` may be the first part of a verb: `quota`."""
         ...
 
     async def use(self, wanted: UseFilter) -> Sequence[Use]: ...
 
     async def charges(self, since: datetime, *, with_gpus: bool = False) -> Sequence[Charge]:
-        """Of runs that ended since then, oldest first. `with_gpus`: only those that held a card or a part of one,
-        which is quick among millions that did not."""
+        """Charges of runs that ended since then, oldest first. `with_gpus`: only runs with cards or shards, which an
+        index finds quickly among millions of others."""
         ...

@@ -1,4 +1,4 @@
-"""What is asked of the database about people and use. Reading only, each on a reader's connection."""
+"""Queries for people and usage. Read-only, each on a reader's connection."""
 
 from collections.abc import Iterator, Sequence
 from datetime import datetime
@@ -41,8 +41,8 @@ def people(connection: Connection) -> People:
 def audit(
     connection: Connection, limit: int, before: int | None, who: str, what: str, target: str
 ) -> tuple[AuditEntry, ...]:
-    """A page costs the same at a hundred entries and at a million: first the numbers, each from an index that has them
-    in order; then only these entries."""
+    """The cost of a page does not depend on the number of entries: first the numbers, each from an index in order; then
+    only these entries."""
     table = tables.audit
     limit, below = max(limit, 1), NEWEST if before is None else before
     wanted = select(table).order_by(table.c.seq.desc()).limit(limit)
@@ -59,11 +59,11 @@ def audit(
 
 
 def _verbs(connection: Connection, who: str, what: str) -> list[str]:
-    """The verbs in the log, of this person if one is named: those of the family `what`, or all. One step for each,
-    however many entries there are."""
+    """The verbs in the log, optionally of a user: the verbs of the family `what`, or all. A single step per verb,
+    regardless of the number of entries."""
     column = tables.audit.c.what
     verb = stored(what)
-    # `/` comes right behind `.`: everything that begins with `quota.`.
+    # `/` follows `.` in the byte order: the range is everything with the prefix `quota.`.
     found, after, end = ([verb], f"{verb}.", f"{verb}/") if verb else ([], "", "")
     step = select(column).where(column > bindparam("after", type_=column.type)).order_by(column).limit(1)
     if end:
@@ -79,14 +79,14 @@ def _verbs(connection: Connection, who: str, what: str) -> list[str]:
 def _numbers(
     dialect: str, verbs: Sequence[str], *, who: bool, target: bool
 ) -> Iterator[tuple[Select[Any], dict[str, str]]]:
-    """What gives the newest numbers, and what to give it besides the names."""
+    """The queries for the newest numbers, each with its additional parameters."""
     columns = tables.audit.c
     person = [pin(columns.who, "who")] if who else []
     if not target:
         for verb in verbs:
             yield newest([*person, pin(columns.what, "what")], [], dialect), {"what": verb}
         return
-    # Few entries are about one thing: what else is asked of them is looked at one by one.
+    # Few entries have the same target: the remaining conditions are checked row by row.
     checks = [no_index(column) == value for column, value in person]
     if verbs:
         checks.append(no_index(columns.what).in_(verbs))
@@ -94,7 +94,7 @@ def _numbers(
 
 
 def use(connection: Connection, wanted: UseFilter) -> tuple[Use, ...]:
-    """Summed by the database: years of charges are not read into memory."""
+    """Summed by the database: years of charges are not loaded into memory."""
     table = tables.charges
     cards = _real(table.c.gpus) + _real(table.c.shards) / _real(table.c.shards_per_gpu)
     held = _real(table.c.ended_at - table.c.started_at)
@@ -132,7 +132,7 @@ def _within(asked: Select[Any], wanted: UseFilter) -> Select[Any]:
 
 
 def _real(value: ColumnElement[Any]) -> ColumnElement[float]:
-    """As a 64-bit float: whole numbers would be divided into whole numbers."""
+    """As a 64-bit float: otherwise the division would be an integer division."""
     return cast(value, Float(53))
 
 

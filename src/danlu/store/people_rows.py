@@ -1,4 +1,4 @@
-"""Between people, quotas, charges and their rows: pure, and the same for both databases."""
+"""Conversion between people, quotas, charges and rows: pure, and the same for both databases."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
@@ -30,7 +30,7 @@ _MICROSECOND = timedelta(microseconds=1)
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a change belongs: what stands at `key` goes, and `row` comes if there is one."""
+    """The place of a change: the row at `key` is deleted, and `row` is inserted if present."""
 
     table: Table
     key: Mapping[str, str]
@@ -69,7 +69,7 @@ def place_of(change: PeopleChange) -> Place:
 
 
 def _row(thing: Any) -> dict[str, Any]:
-    """By the names of its fields, which are those of the columns."""
+    """A row by field names, which equal the column names."""
     return {field.name: _kept(getattr(thing, field.name)) for field in fields(thing)}
 
 
@@ -140,7 +140,7 @@ def boost_of(row: Row) -> Boost:
     return Boost(boost_id, user, team, by, why, moment(created), moment(until))
 
 
-# The columns of `audit_row`, for a statement: all but the number.
+# The columns of `audit_row` in a statement: all but the number.
 AUDIT_VALUES = {
     column.name: bindparam(column.name, type_=column.type) for column in tables.audit.c if column.name != "seq"
 }
@@ -158,14 +158,14 @@ def audit_of(row: Row) -> AuditEntry:
 
 
 def sign_of(entry: AuditEntry) -> Select[Any]:
-    """Finds this very entry, if it was written: no two are alike to the microsecond."""
+    """A query for exactly this entry: two entries never share the same microsecond."""
     columns = [column for column in tables.audit.c if column.name != "seq"]
     alike = [column == value for column, value in zip(columns, audit_row(entry), strict=True)]
     return select(tables.audit.c.seq).where(*alike)
 
 
 def charge_row(charge: Charge) -> Row:
-    """In the order of the columns of `charges`."""
+    """In the column order of `charges`."""
     limit = charge.time_limit
     return (
         stored(charge.run_id),

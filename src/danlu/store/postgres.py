@@ -1,4 +1,4 @@
-"""PostgreSQL through psycopg 3, which is only imported if it is asked for."""
+"""PostgreSQL through psycopg 3, imported only if configured."""
 
 import re
 import time
@@ -14,7 +14,7 @@ from danlu.errors import DanluError, Invalid, Refused, StoreDown
 from danlu.store.database import holder, read_next_seq, told_alike
 from danlu.store.job_rows import Row
 
-# Any number that no other program on the same database uses: "danlu".
+# A number that no other program on the same database uses: "danlu".
 _LEASE = 0x64616E6C75
 _LEASE_WAIT_S = 1.0
 # So many rows go in by COPY, which takes a quarter of the time. Not fewer: a few rows are faster as statements.
@@ -33,7 +33,7 @@ class PostgresDatabase:
             "connect_timeout": max(2, seconds),
             "application_name": self._holder,
             "client_encoding": "utf8",
-            # A machine that vanished is noticed in seconds and not in a quarter of an hour.
+            # Detect a vanished machine within seconds instead of a quarter of an hour.
             "keepalives_idle": seconds,
             "keepalives_interval": 1,
             "keepalives_count": 3,
@@ -56,7 +56,7 @@ class PostgresDatabase:
         return False
 
     def lease(self) -> None:
-        """Nothing yet: the lease is a lock of the writer's own connection, so no write can happen without it."""
+        """No action: the lease is a lock of the writer's connection, so no write can happen without the lease."""
 
     def release(self) -> None:
         self.readers.dispose()
@@ -69,7 +69,7 @@ class PostgresDatabase:
         """Nothing to remember: see `examine`."""
 
     def check_room(self) -> None:
-        """Its disk is not ours to look at."""
+        """No check: the disk belongs to the database server."""
 
     def writer(self) -> Connection:
         connection = self._writers.connect()
@@ -86,14 +86,14 @@ class PostgresDatabase:
         return connection
 
     def _take_lease(self, connection: Connection) -> None:
-        """Waits a moment: the server sees the end of a process that held it some milliseconds later."""
+        """Wait a moment: PostgreSQL notices the end of the previous holder some milliseconds later."""
         until = time.monotonic() + _LEASE_WAIT_S
         while True:
             if connection.exec_driver_sql("SELECT pg_try_advisory_lock(%s)", (_LEASE,)).scalar():
                 return
             pid, other = connection.exec_driver_sql(_WHO_HOLDS, (_LEASE >> 32, _LEASE & 0xFFFFFFFF)).first() or (0, "")
             if other == self._holder:
-                # Our own connection from before it broke, which the server has not noticed yet.
+                # Our own previous connection: PostgreSQL has not noticed its end yet.
                 connection.exec_driver_sql("SELECT pg_terminate_backend(%s, 100)", (pid,))
             if time.monotonic() > until:
                 break
@@ -112,7 +112,7 @@ class PostgresDatabase:
         return connection.exec_driver_sql(statement, found if len(found) > 1 else found[0]).rowcount
 
     def spoils(self, error: SQLAlchemyError) -> bool:
-        # Throwing it away gives up the lease, so only if it is lost anyway.
+        # Closing the connection gives up the lease, so close only a connection that is lost anyway.
         return not isinstance(error, DBAPIError) or error.connection_invalidated
 
     def told(self, error: SQLAlchemyError) -> DanluError:
@@ -121,7 +121,7 @@ class PostgresDatabase:
         if self._url.password:
             why = why.replace(str(self._url.password), "***")
         return told_alike(error) or StoreDown(
-            f"PostgreSQL at {self._place()} cannot serve: {why}", "check that it runs, and its log"
+            f"PostgreSQL at {self._place()} cannot serve: {why}", "check that PostgreSQL runs, and its log"
         )
 
     def _place(self) -> str:

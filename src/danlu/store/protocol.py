@@ -1,4 +1,4 @@
-"""The seam of what is remembered. Every write is durable when it returns."""
+"""The store protocol. Every write is durable on return."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from danlu.domain.people import AuditEntry, Role
 
 @dataclass(frozen=True, slots=True)
 class JobFilter:
-    """Which jobs to list. Empty fields do not restrict."""
+    """The jobs to list. Empty fields do not restrict."""
 
     states: frozenset[JobState] = frozenset()
     user: str = ""
@@ -25,7 +25,7 @@ class JobFilter:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """Jobs from the newest to the oldest; `next_before` continues it, None at the end."""
+    """Jobs, newest first; `next_before` continues the list, None at the end."""
 
     jobs: tuple[Job, ...]
     next_before: int | None
@@ -33,7 +33,7 @@ class Page:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How far a job, or all tasks of an array, have come."""
+    """The progress of a job, or of all tasks of an array."""
 
     known: int
     active: int
@@ -42,7 +42,7 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class ArraySummary:
-    """How many tasks of an array are in each state; `first_seq` is the smallest of theirs, which have no gaps."""
+    """The number of tasks in each state; `first_seq` is the smallest `seq` of the tasks, which have no gaps."""
 
     states: Mapping[JobState, int]
     first_seq: int
@@ -50,7 +50,7 @@ class ArraySummary:
 
 @dataclass(frozen=True, slots=True)
 class PastRun:
-    """An earlier attempt of a job that was tried again."""
+    """An earlier attempt of a retried job."""
 
     job_id: JobId
     attempt: int
@@ -65,7 +65,7 @@ class PastRun:
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """A token at rest: its hash, never itself."""
+    """A stored token: only its hash."""
 
     id: str
     digest: str
@@ -77,10 +77,10 @@ class Token:
 
 
 class Store(Protocol):
-    """Writes that arrive together share one commit. Any verb raises StoreDown when the database cannot serve."""
+    """Concurrent writes share a commit. Any method raises StoreDown if the database is not available."""
 
     async def open(self) -> Sequence[Job]:
-        """Make ready (migrations included) and give every active job, in order of submission."""
+        """Prepare the database (with migrations) and return every active job, in order of submission."""
         ...
 
     async def close(self) -> None: ...
@@ -93,12 +93,13 @@ class Store(Protocol):
         environ: Mapping[str, str] | None = None,
         audit: Sequence[AuditEntry] = (),
     ) -> Sequence[Job]:
-        """Remember new jobs, all or none, and give them back with their `seq`.
-        `environ` is the submitter's environment under the jobs' `spec.environ` id; equal ones share one,
-        and it goes away by itself once no active job needs it.
-        The same user and non-empty `key` a second time gives the jobs of the first time and adds nothing.
-        An id that is taken raises Conflict. `audit`, what the log says of it, is there with the new jobs or not at
-        all."""
+        """Store new jobs, all or none, and return them with their `seq`.
+
+        `environ` is the submitter's environment under the jobs' `spec.environ` id. Equal environments are stored once,
+        and removed when no active job needs them. A repeated insert with the same user and non-empty `key` returns the
+        jobs of the first insert and adds none. A taken id raises Conflict. `audit` is written together with the new
+        jobs or not at all.
+        """
         ...
 
     async def by_key(self, user: str, key: str) -> Sequence[Job]:
@@ -112,33 +113,35 @@ class Store(Protocol):
         charges: Sequence[Charge] = (),
         audit: Sequence[AuditEntry] = (),
     ) -> None:
-        """Remember new versions, all or none. Conflict unless each replaces exactly the version before it.
-        `charges` are what the runs that are over by it used; they stay when the jobs are removed.
-        `audit` is there with the new versions or not at all."""
+        """Store new versions, all or none. Conflict unless each version replaces exactly its predecessor.
+
+        `charges`: the usage of the runs that end with this update; charges stay when the jobs are removed. `audit` is
+        written together with the new versions or not at all.
+        """
         ...
 
     async def remove(self, ids: Sequence[JobId], audit: Sequence[AuditEntry] = ()) -> int:
-        """Forget ended jobs. Active and unknown ones are left alone; gives how many went.
-        The log says so only if any did."""
+        """Delete ended jobs, and return their number. Active and unknown jobs stay. `audit` is written only if a job
+        was deleted."""
         ...
 
     async def get(self, job_id: str) -> Job | None: ...
     async def get_all(self, ids: Sequence[str]) -> Sequence[Job]:
-        """Those of them that there are, in any order."""
+        """The existing jobs among these ids, in any order."""
         ...
 
     async def find(self, prefix: str, *, limit: int = 10) -> Sequence[str]:
-        """Distinct ids of jobs and arrays that begin with `prefix`, exact match alone if there is one.
-        Tasks are behind their array as long as the prefix does not reach beyond its id."""
+        """Distinct ids of jobs and arrays with this prefix; an exact match is returned alone. An array hides its tasks
+        unless the prefix is longer than the array's id."""
         ...
 
     async def latest(self, user: str, back: int = 0) -> str | None:
-        """Id of the user's newest submission (an array counts once), or of the one `back` before it."""
+        """The id of the user's newest submission (an array counts once), or of the submission `back` before it."""
         ...
 
     async def page(self, wanted: JobFilter, *, limit: int, before: int | None = None) -> Page: ...
     async def outcome(self, ref: str) -> Outcome:
-        """Of the job or array with exactly this id."""
+        """For the job or array with exactly this id."""
         ...
 
     async def array(self, array_id: str) -> ArraySummary: ...
@@ -149,15 +152,15 @@ class Store(Protocol):
         ...
 
     async def environ(self, environ_id: str) -> Mapping[str, str]:
-        """Empty if it is unknown or not needed any more."""
+        """Empty if unknown or no longer needed."""
         ...
 
     async def add_token(self, token: Token, audit: Sequence[AuditEntry] = ()) -> None:
-        """Remember it together with what the log says of it, or neither."""
+        """Store a token and its audit entry, or neither."""
         ...
 
     async def tokens(self) -> Sequence[Token]: ...
     async def token(self, digest: str) -> Token | None: ...
     async def drop_token(self, token_id: str, audit: Sequence[AuditEntry] = ()) -> bool:
-        """Whether there was one. The log says so only then."""
+        """Whether the token existed. `audit` is written only then."""
         ...

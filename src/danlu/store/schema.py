@@ -1,4 +1,4 @@
-"""Brings a database to the schema this version knows, or refuses it."""
+"""Upgrade a database to the schema of this version, or refuse it."""
 
 import sqlite3
 from pathlib import Path
@@ -13,7 +13,7 @@ _MIGRATIONS = Path(__file__).parent / "migrations"
 
 
 def bring_up(connection: Connection) -> None:
-    """In one transaction: the schema is the old one or the new one, whatever happens."""
+    """In a single transaction: the schema is the old or the new one, even after a failure."""
     with connection.begin():
         found = _revision(connection)
         if found != tables.SCHEMA:
@@ -51,10 +51,10 @@ def _upgrade(connection: Connection, found: str) -> None:
     strange = set() if found else tables.metadata.tables.keys() & set(inspect(connection).get_table_names())
     if strange:
         raise Refused(
-            f"the database has tables of somebody else ({', '.join(sorted(strange))})",
+            f"the database has tables of another program ({', '.join(sorted(strange))})",
             "give Danlu a database of its own",
         )
-    # Costs 100 ms and some MB, and nearly every start finds the schema as it should be.
+    # The import costs 100 ms and some MB, and nearly every start finds the current schema.
     from alembic import command
     from alembic.config import Config
     from alembic.script import ScriptDirectory

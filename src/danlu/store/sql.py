@@ -1,4 +1,4 @@
-"""The store on SQLite or PostgreSQL: one writer thread, a few readers, the event loop never blocked."""
+"""The store on SQLite or PostgreSQL: a writer thread, a few readers, and no blocking of the event loop."""
 
 import asyncio
 import os
@@ -31,9 +31,11 @@ T = TypeVar("T")
 
 
 class SqlStore:
-    """`url` as SQLAlchemy writes it: `sqlite:////path/to.db`, `postgresql://user@host/name`.
-    `patience`: how long a locked or silent database is waited for before StoreDown.
-    `mark_every`: a loss of what was written longer ago than this is noticed at the next start."""
+    """`url` in SQLAlchemy's form: `sqlite:////path/to.db`, `postgresql://user@host/name`.
+
+    `patience`: how long to wait for a locked or silent database before StoreDown.
+    `mark_every`: the next start notices a loss of changes that are older than this.
+    """
 
     def __init__(self, url: str, *, patience: timedelta = _PATIENCE, mark_every: timedelta = _MARK_EVERY) -> None:
         self._database = _database(url, patience)
@@ -42,8 +44,8 @@ class SqlStore:
         self._writer: Writer | None = None
 
     def migrate_apart(self) -> None:
-        """Before there are threads: a new database file gets its tables from a child process. What makes them takes
-        10 MB, which go with the child. What fails there, `open` meets again and tells."""
+        """Before any thread starts: create the tables of a new database file in a child process. The migration code
+        takes 10 MB, which end with the child. `open` meets any failure again and reports it."""
         if self._database.is_new:
             child = os.fork()
             if child == 0:
@@ -91,7 +93,7 @@ class SqlStore:
         return Ledger(_tidied(connection), self._database.next_seq(connection))
 
     async def close(self) -> None:
-        """Everything asked before is written. Closing twice is fine."""
+        """Write all pending changes. Closing twice is fine."""
         writer, self._writer = self._writer, None
         pool, self._pool = self._pool, None
         if writer is None or pool is None:
@@ -205,7 +207,7 @@ class SqlStore:
             except DBAPIError as error:
                 if not error.connection_invalidated:
                     raise
-                # The server went away and may be back: the pool has thrown its old connections out by now.
+                # The database server was gone and may be back: by now the pool has dropped its old connections.
                 return self._once(ask, *args)
         except SQLAlchemyError as error:
             raise self._database.told(error) from error
@@ -216,7 +218,7 @@ class SqlStore:
 
 
 def _tidied(connection: Connection) -> tuple[Job, ...]:
-    """The active jobs, after dropping what no active job needs."""
+    """The active jobs, after deleting the environments that no active job needs."""
     with connection.begin():
         jobs = job_queries.active(connection)
         needed = {job.spec.environ for job in jobs}

@@ -18,8 +18,8 @@ from danlu.store.database import holder, read_next_seq, told_alike
 from danlu.store.job_rows import Row
 from danlu.store.mark import Mark, damaged
 
-CHECK_S = 0.5  # of each start
-RESERVE_BYTES = 16 << 20  # thousands of stops and ends
+CHECK_S = 0.5  # longest check of each start
+RESERVE_BYTES = 16 << 20  # enough for thousands of stops and ends
 
 
 class SqliteDatabase:
@@ -37,7 +37,7 @@ class SqliteDatabase:
         self._writers = create_engine(where, connect_args=connect, poolclass=NullPool, hide_parameters=True)
         event.listen(self.readers, "connect", _set_up_reader)
         event.listen(self._writers, "connect", _set_up_writer)
-        # Takes the write lock at once: a transaction that has to get it later fails without waiting.
+        # Take the write lock at once: a transaction that needs it later fails without waiting.
         event.listen(self._writers, "begin", lambda connection: _run(connection, "BEGIN IMMEDIATE"))
 
     @property
@@ -45,7 +45,7 @@ class SqliteDatabase:
         return not os.path.exists(self._path)
 
     def lease(self) -> None:
-        """A locked file, not a row: the lock dies with the process, so there is no time-out to wait for."""
+        """A locked file instead of a row: the lock ends with the process, so there is no timeout to wait for."""
         try:
             lease = os.open(f"{self._path}.lock", os.O_RDWR | os.O_CREAT, 0o600)
         except OSError as error:
@@ -72,7 +72,8 @@ class SqliteDatabase:
         self._lease = lease
 
     def _make_private(self) -> None:
-        """Only the owner may read it. Before SQLite opens it: closing it later would lose SQLite's own locks."""
+        """Make the file readable by its owner only, before SQLite opens it: a later close would release SQLite's
+        locks."""
         os.close(os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600))
         if os.stat(self._path).st_mode & 0o077:
             os.chmod(self._path, 0o600)
@@ -90,13 +91,13 @@ class SqliteDatabase:
         return connection
 
     def _keep_reserve(self) -> None:
-        """Blocks for the write-ahead log, beyond its end: a job that fills the disk cannot take them, and what is
-        written down first goes there. Best effort: not every file system can."""
-        import ctypes  # only here: the rest of the server does without
+        """Reserve blocks for the write-ahead log, beyond its end: a job that fills the disk cannot take these blocks,
+        and new writes go there first. Best effort: not every file system supports this."""
+        import ctypes  # only here: the rest of the server works without ctypes
 
         with contextlib.suppress(OSError):
             size = min(RESERVE_BYTES, shutil.disk_usage(os.path.dirname(self._path)).free // 8)
-            # SQLite holds no lock on this file, so closing it here loses none.
+            # SQLite holds no lock on this file, so closing it here releases none.
             fd = os.open(f"{self._path}-wal", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             try:
                 keep_size = 1  # FALLOC_FL_KEEP_SIZE
@@ -136,7 +137,7 @@ class SqliteDatabase:
         return _run(connection, statement, found)
 
     def spoils(self, error: SQLAlchemyError) -> bool:
-        return True  # A new connection begins with what is really in the file.
+        return True  # A new connection starts with the real content of the file.
 
     def told(self, error: SQLAlchemyError) -> DanluError:
         cause = error.orig if isinstance(error, DBAPIError) else None
@@ -184,7 +185,7 @@ def _quick_check(connection: Connection) -> str:
 
 
 def _run(connection: Connection, statement: str, found: list[Row] | None = None) -> int:
-    """Past SQLAlchemy, whose bookkeeping for a statement takes longer than SQLite's work; errors are still its own."""
+    """Bypass SQLAlchemy, whose overhead per statement exceeds SQLite's work; errors are still SQLAlchemy's."""
     cursor: sqlite3.Cursor = connection.connection.cursor()  # type: ignore[assignment]
     try:
         done = cursor.execute(statement) if found is None else cursor.executemany(statement, found)
@@ -209,7 +210,7 @@ def _set_up_writer(raw: Any, _record: Any) -> None:
         "mmap_size = 0",
         "cache_size = -4000",
         "journal_size_limit = 67108864",
-        # Environments may hold secrets: what is deleted is overwritten where that costs no extra write.
+        # Environments may hold secrets: overwrite deleted content if this costs no extra write.
         "secure_delete = FAST",
     ):
         raw.execute(f"PRAGMA {pragma}").fetchall()

@@ -1,17 +1,18 @@
-"""The tables. Migrations make them; this is what the code believes they look like.
+"""The tables, as this version expects them. Migrations create them.
 
-Text goes through `rows.stored`, times are microseconds since 1970 (UTC), structured values are ASCII JSON."""
+Text goes through `job_rows.stored`, times are microseconds since 1970 (UTC), structured values are ASCII JSON.
+"""
 
 from typing import Any
 
 from sqlalchemy import BigInteger, Column, Index, Integer, MetaData, Table, Text, text
 
-# The newest migration. Alembic itself is only imported when a database is not there yet.
+# The newest migration. Alembic is imported only if the schema is not current.
 SCHEMA = "0005"
 
 metadata = MetaData()
 
-# Byte order on both databases: ranges of ids must not depend on the server's language.
+# Byte order on both databases: ranges of ids must not depend on the server's locale.
 _TEXT = Text().with_variant(Text(collation="C"), "postgresql")
 # SQLite's rowid is only an alias of a column declared exactly INTEGER.
 _KEY = BigInteger().with_variant(Integer(), "sqlite")
@@ -26,7 +27,7 @@ specs = Table(
 jobs = Table(
     "jobs",
     metadata,
-    # Given by the one writer in order of submission, so that rows can be written in bulk.
+    # Assigned by the writer in order of submission, for writes in bulk.
     Column("seq", _KEY, primary_key=True, autoincrement=False),
     Column("id", _TEXT, nullable=False),
     Column("array_id", _TEXT),
@@ -36,10 +37,10 @@ jobs = Table(
     Column("submitted_at", BigInteger, nullable=False),
     Column("spec_id", BigInteger, nullable=False),
     Column("submit_key", _TEXT),
-    # Copies of what is in the spec, for lists; None for the many that have none.
+    # Copies from the spec, for lists; None for the many jobs without.
     Column("team", _TEXT),
     Column("queue", _TEXT),
-    # From here on what changes in a job's life, in the order of `rows._standing`.
+    # The columns that change during a job's life start here, in the order of `job_rows._standing`.
     Column("state", _TEXT, nullable=False),
     Column("reason_code", _TEXT, nullable=False),
     Column("reason_text", _TEXT, nullable=False),
@@ -52,12 +53,12 @@ jobs = Table(
     Column("waiting_for", _TEXT),
     Column("stop_requested_at", BigInteger),
     Column("notes", _TEXT),
-    Column("given_back", BigInteger),  # None: never, as of the next
+    Column("given_back", BigInteger),  # None: never; `requeued` too
     Column("requeued", BigInteger),
     Column("version", BigInteger, nullable=False),
 )
 
-# Every filter has an index that ends in `seq`, so a page costs the same however long the history is.
+# Every filter has an index that ends in `seq`, so the cost of a page does not depend on the length of the history.
 Index("jobs_by_id", jobs.c.id, unique=True)
 Index("jobs_by_state", jobs.c.state, jobs.c.seq)
 Index("jobs_by_user", jobs.c.user, jobs.c.seq)
@@ -65,8 +66,8 @@ Index("jobs_by_user_state", jobs.c.user, jobs.c.state, jobs.c.seq)
 
 
 def _sparse(name: str, *columns: Column[Any], over: Column[str]) -> None:
-    """An index without the many rows that have nothing in `over`. Said for SQLite only, though it is so on both:
-    naming PostgreSQL would load its whole dialect."""
+    """An index without the many rows with an empty `over`. Declared for SQLite only, although PostgreSQL has the same
+    index: declaring it for PostgreSQL would load the whole dialect."""
     Index(name, *columns, sqlite_where=over.is_not(None))
 
 
@@ -76,7 +77,7 @@ _sparse("jobs_by_array", jobs.c.array_id, jobs.c.seq, over=jobs.c.array_id)
 _sparse("jobs_by_key", jobs.c.user, jobs.c.submit_key, jobs.c.seq, over=jobs.c.submit_key)
 _sparse("jobs_by_team_state", jobs.c.team, jobs.c.state, jobs.c.seq, over=jobs.c.team)
 
-# What an update writes.
+# The columns written by an update.
 STANDING = tuple(column.name for column in jobs.c)[-15:]
 
 labels = Table(
@@ -206,7 +207,7 @@ boosts = Table(
 audit = Table(
     "audit",
     metadata,
-    Column("seq", _KEY, primary_key=True),  # given by the database
+    Column("seq", _KEY, primary_key=True),  # assigned by the database
     Column("at", BigInteger, nullable=False),
     Column("who", _TEXT, nullable=False),
     Column("what", _TEXT, nullable=False),
@@ -236,7 +237,7 @@ charges = Table(
     Column("time_limit", BigInteger),
 )
 Index("charges_by_end", charges.c.ended_at)
-# Only these matter to the scheduler, and it reads them at every start. Said in literals, or no plan would use it.
+# The scheduler reads only these charges, at every start. In literals, because otherwise no query plan uses the index.
 HELD_GPUS = text("gpus + shards > 0")
 Index("charges_of_gpus", charges.c.ended_at, sqlite_where=HELD_GPUS)
 Index("charges_by_user", charges.c.user, charges.c.ended_at)

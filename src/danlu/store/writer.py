@@ -1,4 +1,4 @@
-"""The one thread that writes. Whatever arrives while it commits shares the next commit."""
+"""The writer thread. Changes that arrive during a commit share the next commit."""
 
 import asyncio
 import contextlib
@@ -25,7 +25,7 @@ Answer = tuple["asyncio.Future[Any]", Any, BaseException | None]
 
 
 class Writer:
-    """`load` reads the ledger from the database, for when memory can no longer be trusted."""
+    """`load` reads the ledger from the database when the ledger in memory may be wrong."""
 
     def __init__(
         self,
@@ -44,7 +44,7 @@ class Writer:
         self._patience = patience
         self._mark_every_s = mark_every.total_seconds()
         self._unmarked_since: float | None = None  # the first commit after the last mark
-        self._is_unsure = False  # a commit broke off, and whether it counts is not known yet
+        self._is_unsure = False  # a commit broke, and its outcome is unknown
         self._text = Statements(connection.dialect)
         self._asked: SimpleQueue[Asked | None] = SimpleQueue()
         self._loop = asyncio.get_running_loop()
@@ -53,7 +53,7 @@ class Writer:
         self._thread.start()
 
     async def write(self, change: Change) -> Any:
-        """Durable when it returns."""
+        """Durable on return."""
         if self._closed:
             raise StoreDown("the store is closed")
         answer: asyncio.Future[Any] = self._loop.create_future()
@@ -61,7 +61,7 @@ class Writer:
         return await answer
 
     def close(self) -> None:
-        """Write what was asked so far, then let go. Blocks."""
+        """Write all pending changes, then end the thread. Blocks."""
         self._closed = True
         self._asked.put(None)
         self._thread.join()
@@ -107,10 +107,10 @@ class Writer:
         try:
             self._loop.call_soon_threadsafe(_deliver, answers)
         except RuntimeError:
-            log.warning("%d writes were done, but nobody waits for them any more", len(answers))
+            log.warning("%d writes were done, but their callers are gone", len(answers))
 
     def _written(self, group: list[Asked]) -> list[Answer]:
-        """New jobs do not take the room that stops, ends and removals need."""
+        """Refuse new jobs if the disk space is reserved for stops, ends and removals."""
         new = [asked for asked in group if isinstance(asked[0], Insert)]
         refused: list[Answer] = []
         if new:
@@ -126,7 +126,7 @@ class Writer:
             try:
                 return self._twice(self._together, group)
             except Exception as error:
-                # Whose fault it is shows when each is done alone.
+                # Only separate writes show which change fails.
                 if self._is_down(error) or len(group) == 1:
                     raise
                 return self._twice(self._one_by_one, group)
@@ -136,7 +136,7 @@ class Writer:
             return _all_failed(group, self._told(error))
 
     def _twice(self, write: Callable[[list[Asked]], list[Answer]], group: list[Asked]) -> list[Answer]:
-        """A connection that broke before its commit has changed nothing, so a new one may try again."""
+        """A connection that broke before its commit has changed nothing, so a new connection may try again."""
         try:
             return write(group)
         except DBAPIError as error:
@@ -155,7 +155,7 @@ class Writer:
         return [(future, result, None) for (_, future), result in zip(group, results, strict=True)]
 
     def _one_by_one(self, group: list[Asked]) -> list[Answer]:
-        """Each in its own savepoint, so that a change that cannot be done takes no other with it."""
+        """A savepoint per change, so that a failing change does not affect the others."""
         connection, draft = self._connected(), self._ledger.draft()
         answers: list[Answer] = []
         with connection.begin() as begun:
@@ -184,34 +184,35 @@ class Writer:
         try:
             commit()
         except SQLAlchemyError as error:
-            # The database may have done it and died before it could say so: ask when it is back.
+            # The database may have committed and died before its answer: ask again when the database is back.
             self._is_unsure = True
-            if not self._did_land([change for change, _ in group], error):
+            if not self._was_committed([change for change, _ in group], error):
                 raise
         draft.keep()
         if self._unmarked_since is None:
             self._unmarked_since = time.monotonic()
 
-    def _did_land(self, changes: Sequence[Change], error: SQLAlchemyError) -> bool:
+    def _was_committed(self, changes: Sequence[Change], error: SQLAlchemyError) -> bool:
         self._drop_connection()
         until = time.monotonic() + self._patience.total_seconds()
         while True:
             try:
-                landed = self._transaction(self._connected(reload=False), self._ledger.draft()).landed(changes)
-                self._is_unsure = landed is None
-                return bool(landed)
+                transaction = self._transaction(self._connected(reload=False), self._ledger.draft())
+                found = transaction.was_committed(changes)
+                self._is_unsure = found is None
+                return bool(found)
             except (SQLAlchemyError, StoreDown):
                 self._drop_connection()
                 if time.monotonic() > until:
                     told = self._database.told(error)
-                    raise StoreDown(f"{told.text}; whether the last change was kept is not known", told.hint) from error
+                    raise StoreDown(f"{told.text}; the outcome of the last change is unknown", told.hint) from error
                 time.sleep(0.1)
 
     def _is_down(self, error: Exception) -> bool:
         return isinstance(self._told(error), StoreDown)
 
     def _told(self, error: Exception) -> Exception:
-        """The error as the caller shall see it."""
+        """The error for the caller."""
         if isinstance(error, OverflowError):  # SQLite's way to refuse a number
             return unfit()
         return self._database.told(error) if isinstance(error, SQLAlchemyError) else error
@@ -248,7 +249,7 @@ def marked(database: Database, connection: Connection) -> bool:
 
 
 def _deliver(answers: Sequence[Answer]) -> None:
-    """One wake-up of the event loop for the whole group."""
+    """Wake the event loop once for the whole group."""
     for future, result, error in answers:
         if future.done():
             continue
@@ -259,7 +260,7 @@ def _deliver(answers: Sequence[Answer]) -> None:
 
 
 def _all_failed(group: list[Asked], error: Exception) -> list[Answer]:
-    """An exception object of its own for each: sharing one would grow one traceback from many tasks."""
+    """A separate exception object per caller: a shared object would collect the tracebacks of many tasks."""
     if not isinstance(error, DanluError):
         log.error("a write failed", exc_info=error)
         return [(future, None, error) for _, future in group]

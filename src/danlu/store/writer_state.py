@@ -1,4 +1,4 @@
-"""What the writer knows by heart: the next number, and which active jobs need which environment."""
+"""The writer's state in memory: the next number, and the environments of active jobs."""
 
 from collections.abc import Iterable
 
@@ -20,7 +20,7 @@ class Ledger:
 
 
 class Draft:
-    """What the ledger will say once the transaction at work is committed."""
+    """The ledger after the commit of the current transaction."""
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
@@ -28,7 +28,7 @@ class Draft:
         self._moves: list[tuple[str, str, bool]] = []
 
     def hold(self, job: Job) -> None:
-        """An active job needs its environment, an ended one no longer does."""
+        """An active job needs its environment; an ended job does not."""
         if job.spec.environ:
             self._moves.append((job.spec.environ, job.id, not job.state.is_ended))
 
@@ -40,7 +40,8 @@ class Draft:
         del self._moves[length:]
 
     def unneeded(self) -> list[str]:
-        """Environments without any active job left. Counted by what changed: an environment may have many holders."""
+        """Environments without an active job. Only changes are counted, because an environment may have many
+        holders."""
         last = {(environ, job_id): needs for environ, job_id, needs in self._moves}
         left: dict[str, int] = {}
         for (environ, job_id), needs in last.items():
@@ -49,7 +50,7 @@ class Draft:
         return [environ for environ, count in left.items() if count == 0]
 
     def keep(self) -> None:
-        """Committed: now it is so."""
+        """Apply the draft after the commit."""
         self._ledger.next_seq = self.next_seq
         for environ, job_id, needs in self._moves:
             held = self._ledger.holders.setdefault(environ, set())

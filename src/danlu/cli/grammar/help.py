@@ -1,4 +1,4 @@
-"""`danlu --help`, straight from the table: nobody waits for argparse to read a page."""
+"""`danlu --help`, straight from the table, without the start-up cost of argparse."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ def render_overview(paint: Callable[[str, str], str]) -> str:
     lines += [
         "",
         paint("Examples", "bold"),
-        "  danlu run --gpus 1 -- python train.py     submit, and see its log grow",
+        "  danlu run --gpus 1 -- python train.py     submit a job and follow its log",
         "  danlu submit --array 1-10%2 -- ./sweep    ten tasks, two at once",
         "  danlu logs -f @                           follow the log of my last job",
-        "  danlu up --detach --fake-gpus 4xRTX3090   try it without a card",
+        "  danlu up --detach --fake-gpus 4xRTX3090   try Danlu without a card",
         "",
         "`danlu COMMAND --help` shows a command's options.",
-        "Jobs are named by id, by the beginning of one, or @.",
+        "Name a job by its id, by a prefix of its id, or by @ (your last job).",
         "Exit codes: 0 done, 1 the job failed, 2 wrong usage, 3 refused, 4 out of reach.",
-        "`run` and `exec` end with the job's own.",
+        "`run` and `exec` end with the exit code of their command.",
     ]
     return "\n".join(lines)
 
 
 def _listed(group: str) -> Iterator[tuple[str, str]]:
-    """A line for each command; a family of them is one."""
+    """A line per command; a family of commands shares a line."""
     told = set()
     for command in COMMANDS:
         first = command.name.partition(" ")[0]

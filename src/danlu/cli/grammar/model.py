@@ -1,10 +1,10 @@
-"""What a command and an option are, and the options that many commands have."""
+"""The classes of commands and options, and the options of many commands."""
 
 from __future__ import annotations
 
 
 class Option:
-    """One option. `kind` is `flag`, `text` or `count` (a whole number); `many` may be given again and again."""
+    """An option. `kind` is `flag`, `text` or `count` (a whole number); a `many` option may be repeated."""
 
     __slots__ = ("choices", "help", "kind", "many", "metavar", "names")
 
@@ -22,12 +22,12 @@ class Option:
 
     @property
     def key(self) -> str:
-        """Its name in what a parser gives: `--dry-run` is `dry_run`."""
+        """The key in the parsed values: `--dry-run` is `dry_run`."""
         return self.names[0].lstrip("-").replace("-", "_")
 
 
 class Command:
-    """One command. `words` is what stands beside the options, `rest` whether a command follows after `--`."""
+    """A command. `words`: the positional arguments; `rest`: whether a command follows after `--`."""
 
     __slots__ = ("examples", "group", "handler", "help", "name", "options", "rest", "words", "words_min")
 
@@ -50,20 +50,23 @@ class Command:
 
     @property
     def words_max(self) -> int | None:
-        """How many words it takes at most: None is any number (`ID...`)."""
+        """The maximum number of words: None is any number (`ID...`)."""
         if not self.words:
             return 0
         return None if self.words.endswith("...") else len(self.words.split())
 
 
 GLOBAL = (
-    Option("--server", metavar="URL", help="the server: unix:///path, http://… or https://… (else DANLU_SERVER)"),
+    Option("--server", metavar="URL", help="the server: unix:///path, http://… or https://… (default: DANLU_SERVER)"),
     Option(
-        "--color", metavar="WHEN", choices=("auto", "always", "never"), help="auto, always or never; NO_COLOR counts"
+        "--color",
+        metavar="WHEN",
+        choices=("auto", "always", "never"),
+        help="auto, always or never; NO_COLOR is respected",
     ),
 )
 JSON = Option("--json", help="print data as JSON")
-QUIET = Option("--quiet", "-q", help="only the data, no talk")
+QUIET = Option("--quiet", "-q", help="print only data, no messages")
 
 
 def read_count(text: str) -> int | None:
@@ -72,7 +75,7 @@ def read_count(text: str) -> int | None:
 
 
 def with_defaults(command: Command, values: dict[str, object]) -> dict[str, object]:
-    """What a parser found, and a value for every option that was not given."""
+    """Add a default for every option that was not given."""
     for option in GLOBAL + command.options:
         values.setdefault(option.key, [] if option.many else False if option.kind == "flag" else None)
     return values

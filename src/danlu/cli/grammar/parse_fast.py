@@ -1,4 +1,4 @@
-"""The parser for well-formed commands. Whatever it is not sure of is for argparse in `slow`."""
+"""The parser for well-formed commands. In doubt, `parse_full` decides."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def parse(argv: Sequence[str]) -> tuple[Command, dict[str, object]] | None:
-    """The command and its values, `words` and `rest` among them; None: not sure."""
+    """The command and its values, including `words` and `rest`; None: in doubt."""
     known = _by_name(GLOBAL)
     command: Command | None = None
     values: dict[str, object] = {}
@@ -44,7 +44,7 @@ def parse(argv: Sequence[str]) -> tuple[Command, dict[str, object]] | None:
 
 
 def _find(word: str, following: str) -> Command | None:
-    """The command of one word or two. Most that is typed is about jobs: only for others all of the table is read."""
+    """Find a command of one or two words. Most commands are about jobs; only for others the whole table is imported."""
     for command in JOBS:
         if command.name == word:
             return command
@@ -54,7 +54,7 @@ def _find(word: str, following: str) -> Command | None:
 
 
 def fits(command: Command, words: list[str], rest: list[str] | None) -> bool:
-    """Whether the number of words, and the command after `--`, are what it takes."""
+    """Whether the number of words, and the command after `--`, match."""
     most = command.words_max
     if len(words) < command.words_min or (most is not None and len(words) > most):
         return False
@@ -64,7 +64,7 @@ def fits(command: Command, words: list[str], rest: list[str] | None) -> bool:
 
 
 def _take(known: dict[str, Option], values: dict[str, object], word: str, following: str | None) -> int:
-    """Read one option; how many of the following words it took, or -1: not sure."""
+    """Read an option; return how many following words it took, or -1: in doubt."""
     name, equals, value = word.partition("=")
     option = known.get(name)
     if option is None or (equals and (option.kind == "flag" or not name.startswith("--"))):

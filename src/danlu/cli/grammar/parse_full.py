@@ -1,4 +1,4 @@
-"""argparse over the same table: the authority for help and for what is wrong with a command."""
+"""argparse over the same table: decides about help and errors."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ if TYPE_CHECKING:
 
 
 class HelpAsked(Exception):
-    """Somebody wants to read, not to do; carries the text."""
+    """The user asked for help; carries the text."""
 
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
-        raise Invalid(message, f"`{self.prog} --help` shows what there is")
+        raise Invalid(message, f"`{self.prog} --help` shows the options")
 
 
 def parse(argv: Sequence[str]) -> tuple[Command, dict[str, object]]:
-    """As `fast.parse`, but it always answers: with values, help (HelpAsked) or an error (Invalid)."""
+    """Like `parse_fast.parse`, but with a definite result: values, help (HelpAsked) or an error (Invalid)."""
     front, rest = list(argv), None
     if "--" in front:
         cut = front.index("--")
@@ -39,7 +39,7 @@ def parse(argv: Sequence[str]) -> tuple[Command, dict[str, object]]:
         # argparse drops a value of `--` and gives an empty list instead.
         if word.startswith("--") and word.endswith("=--"):
             raise Invalid(
-                f"{word.removesuffix('=--')} takes a value, and `--` is none", f"`{parser.prog} --help` helps"
+                f"{word.removesuffix('=--')} needs a value, not `--`", f"`{parser.prog} --help` shows the options"
             )
     found, others = parser.parse_known_args(front)
     for word in others:
@@ -52,7 +52,7 @@ def parse(argv: Sequence[str]) -> tuple[Command, dict[str, object]]:
 
 
 def parser_of(command: Command) -> argparse.ArgumentParser:
-    """One command's parser; words and the command after `--` are checked by hand, so that they may stand anywhere."""
+    """The parser of a command. Words and the command after `--` are checked by hand, because their position is free."""
     parser = _Parser(
         prog=f"danlu {command.name}",
         usage=usage_of(command),
@@ -73,7 +73,7 @@ def usage_of(command: Command) -> str:
 
 
 def settings_of(option: Option) -> dict[str, Any]:
-    """An option as argparse wants it."""
+    """The arguments of `add_argument`."""
     settings: dict[str, Any] = {"dest": option.key, "default": None, "help": option.help}
     if option.kind == "flag":
         return settings | {"action": "store_true"}
@@ -93,7 +93,7 @@ def _count(text: str) -> int:
 
 
 def _split(front: list[str]) -> tuple[Command, list[str]]:
-    """The command's name, taken out of the words; global options may stand before it."""
+    """Take the command's name out of the words; global options may precede the name."""
     takes_value = {name for option in GLOBAL for name in option.names}
     at = 0
     while at < len(front) and front[at].startswith("-"):
@@ -143,7 +143,7 @@ def _unknown_option(command: Command, word: str) -> Invalid:
 
 
 def _check(command: Command, words: list[str], rest: list[str] | None) -> None:
-    """Refuse what `fits` refuses, in a sentence that shows the right form."""
+    """Refuse the same commands as `fits`, with an error that shows the right form."""
     if fits(command, words, rest):
         return
     hint = f"for example `{command.examples[0]}`" if command.examples else f"usage: {usage_of(command)}"

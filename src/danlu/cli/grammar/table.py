@@ -1,4 +1,4 @@
-"""Every command and option, once: both parsers, the help and the completion are made from this table."""
+"""Every command and option, once. Both parsers, the help and the completion are generated from this table."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ COMMANDS = JOBS + CLUSTER + PEOPLE + SHARES + SERVER + OTHER
 
 BY_NAME = {command.name: command for command in COMMANDS}
 
-# The first words of commands that are nothing without a second one, and what each family is for.
+# The first words of two-word commands, with the purpose of each family.
 FAMILIES = {
-    "token": "what scripts and other machines come in with",
-    "account": "getting an account",
-    "user": "people",
-    "team": "membership",
-    "slurm": "making machines a Slurm cluster",
+    "token": "access for scripts and other machines",
+    "account": "account requests",
+    "user": "accounts",
+    "team": "teams",
+    "slurm": "set up a Slurm cluster",
 }
 
 
 def family(word: str) -> list[Command]:
-    """The commands of two words that begin with this one."""
+    """The two-word commands that begin with this word."""
     return [command for command in COMMANDS if command.name.startswith(f"{word} ")]

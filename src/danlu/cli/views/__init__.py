@@ -1,1 +1,1 @@
-"""Tables and sentences that people read. Data in, text out."""
+"""Tables and sentences for people. Data in, text out."""

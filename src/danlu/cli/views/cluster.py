@@ -1,4 +1,4 @@
-"""What people read about the server, its machines and cards: data in, text out."""
+"""Views of the server, its machines and cards: data in, text out."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ def render_status(status: Data, now: float) -> str:
 
 
 def _run_as(status: Data) -> str:
-    """Whose Unix user jobs run as, where that is not the only one who can come."""
+    """The Unix user of jobs. Empty if only this user can submit."""
     if status.get("is_shut"):
-        return f"{status['runs_as']}; jobs of others are refused, for the server does not run as root"
-    return "who submits" if status.get("runs_as") == "submitter" else str(status.get("runs_as") or "")
+        return f"{status['runs_as']}; jobs of other users are refused, because the server does not run as root"
+    return "the submitter" if status.get("runs_as") == "submitter" else str(status.get("runs_as") or "")
 
 
 def _cards(node: Data) -> str:
@@ -81,7 +81,7 @@ def _held(holders: list[str]) -> str:
 
 
 def render_gpus(nodes: Sequence[Data], now: float, width: int | None) -> str:
-    """One line for each card: whole or shared, how many of its shards are taken, by whom, until when."""
+    """A line per card: whole or shared, its taken shards, and the holders with their end times."""
     rows = [
         [
             str(node["name"]),
@@ -100,8 +100,8 @@ def render_gpus(nodes: Sequence[Data], now: float, width: int | None) -> str:
 
 def _unheld(node: Data, card: Data) -> str:
     if card["use"] != "free":
-        return "by whom is not known yet"
-    return "" if node.get("accepts_jobs") else "its node takes no jobs"
+        return "holder not known yet"
+    return "" if node.get("accepts_jobs") else "its node accepts no jobs"
 
 
 def _holder(holder: Data, now: float) -> str:

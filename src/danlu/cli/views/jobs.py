@@ -1,4 +1,4 @@
-"""What people read about jobs, cards and the server: data in, text out."""
+"""Views of jobs and their waits: data in, text out."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def _row(job: Data, now: float) -> list[str]:
 
 
 def _as_one(job: Data) -> Data:
-    """A whole array in one line: in the state that matters most, with the numbers of all."""
+    """A whole array in a single line: its most important state, and the counts of all states."""
     tasks: dict[str, int] = job["tasks"]
     state = next(state for state in _BY_WEIGHT if state in tasks)
     numbers = ", ".join(f"{tasks[each]} {each.lower().replace('_', ' ')}" for each in _BY_WEIGHT if each in tasks)
@@ -87,7 +87,7 @@ def _where(job: Data) -> str:
 
 
 def render_ask(ask: Data) -> str:
-    """`RTX3090:1 4 cpu 16G`, `2 nodes × 4 gpu`, in as few words as possible."""
+    """A short form of an ask: `RTX3090:1 4 cpu 16G`, `2 nodes × 4 gpu`."""
     parts = []
     if ask.get("gpus"):
         parts.append(f"{ask['gpu_model']}:{ask['gpus']}" if ask.get("gpu_model") else f"{ask['gpus']} gpu")
@@ -157,7 +157,7 @@ def render_job(job: Data, now: float, paint: Painted) -> str:
 
 
 def _engine_id(name: str) -> tuple[str, str]:
-    """`slurm job  17`: the number alone is what its commands take."""
+    """`slurm job 17`: only the number, for use in Slurm's commands."""
     engine, _, number = name.partition(":")
     return f"{engine} job", number
 
@@ -174,7 +174,7 @@ def _earlier(run: Data) -> str:
 
 
 def render_array(array: Data, now: float, width: int | None, paint: Painted) -> str:
-    """An array: how its tasks stand, then the first of them."""
+    """An array: the counts of its states, then its first tasks."""
     return f"array {array['id']}: {render_states(array['states'])}\n\n" + render_jobs(array["items"], now, width, paint)
 
 
@@ -195,7 +195,7 @@ def render_why(why: Data, now: float) -> str:
         held[HOLDERS_SHOWN:] = [f"and {len(held) - HOLDERS_SHOWN} more"]
     others = [f"{one['command']}   {one['text']}" for one in why.get("alternatives") or ()]
     if others:
-        others.append(f"and then, so that only one of the two runs: danlu stop {why['id']}")
+        others.append(f"then stop this job, so that only one of the two runs: danlu stop {why['id']}")
     facts = [
         ("place", f"{why['place']} in the queue" if why.get("place") else ""),
         ("estimate", _estimate(why, now)),

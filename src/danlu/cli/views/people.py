@@ -1,4 +1,4 @@
-"""What people read about people: data in, text out."""
+"""Views of people: data in, text out."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What people read about quotas, usage and boosts: data in, text out."""
+"""Views of quotas, usage and boosts: data in, text out."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _COLUMNS = ("runs", "running", "gpu_hours", "asked_gpu_hours", "cpu_hours", "mea
 
 
 def render_quotas(items: Sequence[Data], now: float, width: int | None) -> str:
-    """How each holder stands, as held/limit; then who holds it until when."""
+    """Held amount and limit of each holder, then the running jobs with their end times."""
     head = ["HOLDER", "GPUS", "SHARDS", "CPUS", "MEMORY", "JOBS", "GPU-HOURS", "BORROWS", "WAITING"]
     table = render_table(head, [_standing(item) for item in items], width)
     held = {holder["id"]: holder for item in items for holder in item["holders"] if holder["gpus"]}
@@ -91,7 +91,7 @@ def render_usage_csv(usage: Data) -> str:
 
 
 def render_quotas_csv(items: Sequence[Data]) -> str:
-    """Of each thing what is held, the limit (empty: none) and what waits for it."""
+    """Columns per resource: held amount, limit (empty: none), and waiting amount."""
     head = [f"{name}{part}" for name in _AMOUNTS for part in ("", "_limit", "_waiting")]
     rows = [
         [
@@ -112,7 +112,7 @@ def render_quotas_csv(items: Sequence[Data]) -> str:
 
 
 def _csv(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """A header and a line for each; the first column is a name, which is data also to a spreadsheet."""
+    """A header and a line per row. The first column is a name, which must stay data in a spreadsheet."""
     import csv
     import io
 
@@ -125,7 +125,7 @@ def _csv(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
 
 
 def _inert(name: str) -> str:
-    """Spreadsheets calculate what begins like a formula; a quote before it makes it a text."""
+    """Spreadsheets evaluate text that looks like a formula; a leading quote prevents this."""
     shown = visible(name)
     return f"'{shown}" if shown[:1] in ("=", "+", "-", "@") else shown
 

@@ -1,4 +1,4 @@
-"""Which looks are taken and what is made of them, topic by topic."""
+"""The observations and judgements, topic by topic."""
 
 import os
 from collections.abc import Callable, Iterable, Iterator
@@ -28,7 +28,8 @@ Tell = Callable[[str], None]
 
 
 class Examination:
-    """Of one machine or cluster. `tell` hears what takes time, `announce` what is about to be done to the cluster."""
+    """The examination of a machine or cluster. `tell` gets progress, `announce` gets actions on the cluster in
+    advance."""
 
     def __init__(
         self,
@@ -42,12 +43,12 @@ class Examination:
     ) -> None:
         self._settings, self._server_given, self._deep = settings, server, deep
         self._tell, self._announce = tell, announce
-        # Root with a file is about to `danlu serve`; anybody else may be about to `danlu up`.
+        # Root with a configuration file prepares `danlu serve`; other users may prepare `danlu up`.
         is_shared = bool(settings.server.listen or settings.server.socket or (config and os.getuid() == 0))
         default = process.DEFAULT_STATE if is_shared else paths.state_dir()
         self._state_dir = os.path.abspath(settings.server.state_dir or default)
         self._wishes = wishes_of(settings, is_shared=is_shared)
-        self.subject = ""  # known when it is over
+        self.subject = ""  # set by `findings`
         self.can_go_deeper = False
 
     def findings(self) -> list[Finding]:
@@ -67,7 +68,7 @@ class Examination:
         yield from judge_state(look_at_folder(self._state_dir), wishes)
         yield from judge_clock(look_at_clock())
         if self._deep:
-            yield unchecked("deep.none", "`--deep` looks at the nodes of a Slurm cluster; this machine is all there is")
+            yield unchecked("deep.none", "`--deep` checks the nodes of a Slurm cluster; this is a single machine")
 
     def _slurm(self) -> Iterator[Finding]:
         slurm = look_at_slurm(self._settings.engine.slurm_conf, self._tell)
@@ -145,7 +146,7 @@ def wishes_of(settings: Settings, *, is_shared: bool) -> Wishes:
 
 
 def _addresses(given: str, settings: Settings, state_dir: str) -> Iterable[str]:
-    """Where a server might be, the one that is meant first."""
+    """Addresses of possible servers, the most likely address first."""
     if given:
         yield given
         return

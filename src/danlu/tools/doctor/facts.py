@@ -1,4 +1,4 @@
-"""What was seen of a machine or a cluster, before anybody says what it means. Pure."""
+"""Observations of a machine or a cluster, without a judgement. Pure."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -7,13 +7,13 @@ from datetime import timedelta
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """What a command of others printed, and how it ended."""
+    """Output and exit code of an external command."""
 
     code: int
     out: str = ""
     err: str = ""
     took_s: float = 0.0
-    is_late: bool = False  # it was stopped because it took too long
+    is_late: bool = False  # stopped at the time limit
 
     @property
     def is_ok(self) -> bool:
@@ -22,7 +22,7 @@ class Said:
 
 @dataclass(frozen=True, slots=True)
 class Wishes:
-    """What the configuration asks for, as far as checks depend on it."""
+    """The settings that the checks depend on."""
 
     queues: tuple[str, ...] = ()
     has_default_queue: bool = False
@@ -30,8 +30,8 @@ class Wishes:
     grace: timedelta = timedelta(seconds=30)
     shards_per_gpu: int = 64
     as_submitter: bool = False
-    makes_accounts: bool = False  # the server adds accounts of teams to Slurm's books
-    is_shared: bool = False  # people other than its owner use the server
+    makes_accounts: bool = False  # the server adds accounts of teams to Slurm's accounting
+    is_shared: bool = False  # other users than its owner use the server
     fake_gpus: str = ""
     store_url: str = ""
 
@@ -40,20 +40,20 @@ class Wishes:
 class Folder:
     path: str
     exists: bool = True
-    trouble: str = ""  # why nothing can be written there
-    kind: str = ""  # of its file system: ext4, nfs4…
+    trouble: str = ""  # why files cannot be written
+    kind: str = ""  # type of the file system: ext4, nfs4…
     source: str = ""  # /dev/sda1, or filer:/export
-    is_exported: bool = False  # this machine serves it to others by NFS
+    is_exported: bool = False  # this machine exports the folder by NFS
     free_mib: int | None = None
-    closed: tuple[str, ...] = ()  # folders on the way that other users may not pass
-    squashes_root: bool = False  # what root writes there belongs to somebody else, or cannot be given away
-    reach: str = ""  # who else could put another folder in its place; a server of root does not start there
+    closed: tuple[str, ...] = ()  # parent folders that other users may not enter
+    squashes_root: bool = False  # root's files get another owner, or cannot be given to another user
+    reach: str = ""  # users who could replace this folder; a root server refuses to start with it
     reach_hint: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Clock:
-    """`source` is who was asked; empty: nobody here knows."""
+    """`source`: the program that was asked; empty: none available."""
 
     source: str = ""
     is_synced: bool | None = None
@@ -67,8 +67,8 @@ class Server:
     address: str
     version: str = ""
     engine: str = ""
-    trouble: str = ""  # of its engine
-    silence: str = ""  # why it does not answer
+    trouble: str = ""  # reported by its engine
+    silence: str = ""  # why the server does not answer
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,19 +83,19 @@ class Person:
 
 @dataclass(frozen=True, slots=True)
 class Cards:
-    """NVIDIA cards as this machine's driver shows them."""
+    """NVIDIA cards as reported by this machine's driver."""
 
     on_bus: int = 0
     has_driver: bool = False
     driver: str = ""
     trouble: str = ""
     models: tuple[str, ...] = ()
-    closed: tuple[str, ...] = ()  # devices that this user may not open
+    closed: tuple[str, ...] = ()  # devices without access for this user
 
 
 @dataclass(frozen=True, slots=True)
 class Groups:
-    """What the kernel lets this user do with cgroups."""
+    """The cgroup features available to this user."""
 
     pools: bool = False
     holds_memory: bool = False
@@ -118,20 +118,20 @@ class Machine:
 
 @dataclass(frozen=True, slots=True)
 class Slurm:
-    """What Slurm's commands said, and what lies beside them. None: not asked, or not readable."""
+    """Output of Slurm's commands, and related files. None: not asked, or not readable."""
 
     paths: Mapping[str, str]
     conf_path: str
     conf: str | None
     user: Person
     host: str
-    conf_named_by: str = ""  # the setting or the variable that names conf_path; empty: it is where it always is
+    conf_named_by: str = ""  # the setting or variable with the value conf_path; empty: a default path
     here: frozenset[str] = frozenset()  # names and addresses of this machine
-    door: str = ""  # what became of a connection to the controller's port: open, or why not
+    door: str = ""  # result of a connection to the controller's port: `open`, or the error
     version: Said | None = None
     ping: Said | None = None
     config: Said | None = None
-    asked_at: float = 0.0  # when the question for `config` was answered, by our clock
+    asked_at: float = 0.0  # local time of the answer in `config`
     nodes: Said | None = None
     partitions: Said | None = None
     queue: Said | None = None
@@ -147,20 +147,20 @@ class Slurm:
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """What a small job saw on a node."""
+    """Observations of a small job on a node."""
 
     node: str
-    trouble: str = ""  # why there was none
+    trouble: str = ""  # why the job did not run
     took_s: float = 0.0
-    asked_at: float = 0.0  # our clock, before and after
+    asked_at: float = 0.0  # local clock, before and after
     answered_at: float = 0.0
-    clock: float | None = None  # the node's
+    clock: float | None = None  # the node's clock
     uid: int | None = None
     sees_file: bool = False
     wrote_back: bool = False
-    users: Mapping[str, int | None] = field(default_factory=dict)  # numbers of people there; None: unknown
-    unknown_names: tuple[str, ...] = ()  # of nodes, and of this machine, that do not resolve there
-    open_cards: tuple[str, ...] = ()  # devices of cards that it could open without having asked for one
+    users: Mapping[str, int | None] = field(default_factory=dict)  # user name -> uid on the node; None: unknown there
+    unknown_names: tuple[str, ...] = ()  # host names of nodes, or of this machine, that do not resolve on the node
+    open_cards: tuple[str, ...] = ()  # cards that the job could open without requesting a card
     shut_cards: tuple[str, ...] = ()
     shm_mib: int | None = None
 
@@ -169,7 +169,7 @@ class Probe:
 class DeepLook:
     probes: tuple[Probe, ...]
     user: Person
-    users: Mapping[str, int]  # people of this machine: their numbers here
+    users: Mapping[str, int]  # user name -> uid on this machine
     folder: str
-    trouble: str = ""  # why none was made
-    host: str = ""  # this machine, as commands that wait for a node call themselves
+    trouble: str = ""  # why no job ran
+    host: str = ""  # this machine, as in the host name of waiting commands

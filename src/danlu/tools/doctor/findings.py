@@ -1,4 +1,4 @@
-"""What a check says: what was found, what it costs, and what to do about it. Pure."""
+"""The result of a check: observation, cost and advice. Pure."""
 
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
@@ -8,14 +8,14 @@ from typing import Any
 
 class Level(StrEnum):
     OK = "ok"
-    NOTE = "note"  # good to know; or it could not be looked at
-    WARNING = "warning"  # jobs run, and something that Danlu promises does not hold
+    NOTE = "note"  # good to know, or not checked
+    WARNING = "warning"  # jobs run, but a guarantee of Danlu does not hold
     PROBLEM = "problem"  # jobs do not run, or get lost
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """`code` is stable, and begins with the topic. `lines` are to be copied as they are."""
+    """`code` is stable, and begins with the topic. `lines` are ready to copy."""
 
     code: str
     level: Level
@@ -50,7 +50,7 @@ def unchecked(code: str, why: str) -> Finding:
 
 
 def count(findings: Iterable[Finding]) -> dict[Level, int]:
-    """How many of each level; every level is there."""
+    """The number of findings per level, with all levels present."""
     counted = dict.fromkeys(Level, 0)
     for one in findings:
         counted[one.level] += 1
@@ -62,7 +62,7 @@ def as_data(one: Finding) -> dict[str, Any]:
 
 
 def named(names: Iterable[str], most: int = 6) -> str:
-    """`gn1, gn2 and 7 more`: a list that stays readable."""
+    """A list of limited length: `gn1, gn2 and 7 more`."""
     every = list(names)
     shown = ", ".join(every[:most])
     return f"{shown} and {len(every) - most} more" if len(every) > most else shown

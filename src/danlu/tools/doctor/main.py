@@ -1,4 +1,4 @@
-"""The command `danlu doctor`: look, judge, tell. `danlu.cli.commands.tools` starts it."""
+"""The command `danlu doctor`: observe, judge, report. `danlu.cli.commands.tools` starts it."""
 
 import argparse
 import os
@@ -64,7 +64,7 @@ def _examine(options: argparse.Namespace) -> int:
         render.out(render_report(findings, render.painted, render.width()))
         render.out(f"\n{render_summary(findings, render.painted)}")
         if examination.can_go_deeper and not options.deep:
-            render.out("`danlu doctor --deep` also looks from each node: folder, users, names, clock, cards")
+            render.out("`danlu doctor --deep` also checks from each node: folder, users, names, clock, cards")
     return HAS_PROBLEM if count(findings)[Level.PROBLEM] else 0
 
 
@@ -85,14 +85,14 @@ def _announce(text: str) -> None:
 
 
 def _settings(config: str | None) -> tuple[Settings, str]:
-    """Without a word from anybody the engine is what is at hand; and how one gets the other."""
+    """The settings, with the engine detected if not configured, and a hint how to choose the other engine."""
     settings = load_settings(config, os.environ)
     if settings.engine.kind == "kubernetes":
-        raise Refused("this version drives no Kubernetes, and cannot look at one", "engine.kind: local or slurm")
+        raise Refused("this version does not support Kubernetes", "engine.kind: local or slurm")
     is_open = not config and "DANLU_ENGINE_KIND" not in os.environ
     if is_open and (os.environ.get("SLURM_CONF") or (shutil.which("sinfo") and find_conf())):
         found = replace(settings, engine=replace(settings.engine, kind="slurm"))
-        return found, "\n(its commands are here; `DANLU_ENGINE_KIND=local` looks at this machine)"
+        return found, "\n(Slurm's commands are installed here; `DANLU_ENGINE_KIND=local` checks this machine instead)"
     return settings, ""
 
 

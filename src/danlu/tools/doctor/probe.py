@@ -1,4 +1,4 @@
-"""What a small job asks a node, and what it answered. Pure."""
+"""The script of the small job on a node, and its parsed output. Pure."""
 
 import re
 import shlex
@@ -7,10 +7,9 @@ from collections.abc import Sequence
 from danlu.tools.doctor.facts import Probe, Said
 from danlu.tools.doctor.judge.reach import error_words
 
-ROOM_WITHIN_S = 10  # how long a full node is waited for
+ROOM_WITHIN_S = 10  # how long to wait for a full node
 
-# What a node is asked. `: <FILE` opens a device and does nothing with it; a folder is made where a file could be led
-# astray by a link.
+# `: <FILE` only opens a device. The script answers with a folder, because a link could redirect a file.
 _PROBE = """\
 say() { printf 'doctor %s %s\\n' "$1" "$2"; }
 say clock "$(date +%s.%N)"
@@ -42,7 +41,7 @@ def render_probe(people: Sequence[str], names: Sequence[str], cards: Sequence[st
 
 
 def parse_probe(node: str, said: Said, asked_at: float, answered_at: float, token: str) -> Probe:
-    """What the job printed, as data."""
+    """Parse the output of the job."""
     facts = re.findall(r"(?m)^doctor (\S+) (.*)$", said.out)
     told = dict(facts)
     if "uid" not in told:

@@ -1,4 +1,4 @@
-"""Findings as people read them. Pure."""
+"""Render findings. Pure."""
 
 import re
 from collections.abc import Callable, Iterable, Sequence
@@ -16,7 +16,8 @@ _INDENT = " " * 4
 
 
 def render_report(findings: Sequence[Finding], paint: Paint, width: int | None = None) -> str:
-    """One line for what is fine; what is not is followed by its price and its cure, with air around it."""
+    """A single line for each passed check. Other findings are followed by cost and advice, and surrounded by blank
+    lines."""
     columns = min(max(width or 80, NARROWEST), WIDEST)
     topics = _LEVEL_WIDTH + max((len(one.topic) for one in findings), default=0) + 2
     lines: list[str] = []
@@ -47,7 +48,7 @@ def _details(one: Finding, paint: Paint, columns: int) -> Iterable[str]:
 
 
 def _wrapped(text: str, columns: int) -> list[str]:
-    # A number and its unit stay together.
+    # Keep a number and its unit on the same line.
     glued = re.sub(r"(\d) (s|ms|h|MiB|GiB)\b", "\\1\0\\2", visible(text))
     lines = wrap(glued, columns, break_long_words=False, break_on_hyphens=False)
     return [line.replace("\0", " ") for line in lines] or [""]
@@ -60,9 +61,9 @@ def render_summary(findings: Sequence[Finding], paint: Paint) -> str:
         if counted[level]:
             parts.append(paint(plural(counted[level], one), _STYLES[level]))
     parts.append(paint(f"{counted[Level.OK]} fine", _STYLES[Level.OK]))
-    verdict = "no problem: it can be used as it is"
+    verdict = "no problems: ready to use"
     if counted[Level.WARNING]:
-        verdict = "no problem: it can be used; the warnings say what will not hold"
+        verdict = "no problems: ready to use, with the limits in the warnings"
     if counted[Level.PROBLEM]:
-        verdict = "problems stop jobs or lose them: mend those first, then `danlu doctor` again"
+        verdict = "problems stop jobs or lose them: fix these first, then run `danlu doctor` again"
     return f"{', '.join(parts)}\n{verdict}"

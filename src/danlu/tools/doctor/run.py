@@ -1,4 +1,4 @@
-"""Commands of others: argument lists, a clean environment, a limit in time."""
+"""Run external commands: argument lists, a clean environment, a time limit."""
 
 import contextlib
 import os
@@ -21,7 +21,7 @@ _asked: set["subprocess.Popen[bytes]"] = set()
 
 
 def ask(argv: Sequence[str], *, extra: Mapping[str, str] | None = None, patience_s: float = PATIENCE_S) -> Said:
-    """Whatever happens is in the answer. A command that cannot be run ends with 127."""
+    """Run a command. All errors are in the result; a command that cannot be executed ends with 127."""
     began = time.monotonic()
     env = {"PATH": os.environ.get("PATH", USUAL_PATH), "LC_ALL": "C.UTF-8", **(extra or {})}
     try:
@@ -32,7 +32,7 @@ def ask(argv: Sequence[str], *, extra: Mapping[str, str] | None = None, patience
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             cwd="/",
-            start_new_session=True,  # with all its children it ends when it is late
+            start_new_session=True,  # a timeout ends the command with all its children
         )
     except OSError as error:
         return Said(127, "", f"{argv[0]}: {error.strerror}", time.monotonic() - began)
@@ -49,7 +49,7 @@ def ask(argv: Sequence[str], *, extra: Mapping[str, str] | None = None, patience
 
 @contextlib.contextmanager
 def together(most: int) -> Iterator[ThreadPoolExecutor]:
-    """Threads for several questions at once. Who interrupts them leaves no command, and no job of one, behind."""
+    """Threads for several commands at once. An interrupt leaves no command, and no job of a command, behind."""
     with ThreadPoolExecutor(most) as threads:
         try:
             yield threads
@@ -61,7 +61,7 @@ def together(most: int) -> Iterator[ThreadPoolExecutor]:
 
 
 def in_time(look: Callable[[], Seen], too_late: Seen, patience_s: float = PATIENCE_S) -> Seen:
-    """What a look finds; `too_late` if it does not come back, as from a mount whose server is gone."""
+    """The result of a look, or `too_late` if the call hangs, as on a mount whose server is gone."""
     found: list[Seen] = []
     thread = threading.Thread(target=lambda: found.append(look()), daemon=True)
     thread.start()
@@ -70,7 +70,7 @@ def in_time(look: Callable[[], Seen], too_late: Seen, patience_s: float = PATIEN
 
 
 def _ended(child: "subprocess.Popen[bytes]") -> tuple[bytes, bytes]:
-    # `srun` cancels its job when it is asked to end, and cannot when it is killed.
+    # `srun` cancels its job on SIGTERM, but cannot on SIGKILL.
     for number in (signal.SIGTERM, signal.SIGKILL):
         _signal(child, number)
         with contextlib.suppress(subprocess.TimeoutExpired):

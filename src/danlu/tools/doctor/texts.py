@@ -1,4 +1,4 @@
-"""Files and lists of Slurm that only the doctor reads. Pure."""
+"""Parsers of Slurm files and lists for the doctor. Pure."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -16,12 +16,12 @@ def parse_version(text: str) -> Version | None:
 
 
 def release_of(version: Version) -> str:
-    """(22, 5, 8) -> `22.05`: two of one release understand each other."""
+    """(22, 5, 8) -> `22.05`: versions of the same release are compatible."""
     return f"{version[0]}.{version[1]:02d}"
 
 
 def parse_conf(text: str) -> dict[str, str]:
-    """The plain settings of slurm.conf or cgroup.conf, by names in small letters; the last one counts."""
+    """The plain settings of slurm.conf or cgroup.conf, by lower-case name; the last value counts."""
     joined = re.sub(r"\\\n", " ", text)
     found = {}
     for line in joined.splitlines():
@@ -32,13 +32,13 @@ def parse_conf(text: str) -> dict[str, str]:
 
 
 def auth_socket(settings: Mapping[str, str]) -> str:
-    """The socket that `AuthInfo` names."""
+    """The socket in `AuthInfo`."""
     found = re.search(r"socket=([^,\s]+)", settings.get("authinfo") or settings.get("AuthInfo") or "")
     return found[1] if found else ""
 
 
 def controller_doors(settings: Mapping[str, str]) -> Iterator[tuple[str, int]]:
-    """Where slurm.conf says that controllers listen."""
+    """The addresses of the controllers in slurm.conf."""
     port = re.match(r"\d+", settings.get("slurmctldport", ""))
     for name, value in settings.items():
         if re.fullmatch(r"slurmctldhost(\[\d+\])?|controlmachine", name):
@@ -47,7 +47,7 @@ def controller_doors(settings: Mapping[str, str]) -> Iterator[tuple[str, int]]:
 
 
 def devices_of(gres_conf: str, node: str) -> tuple[str, ...]:
-    """The files of a node's cards, as gres.conf names them."""
+    """The device files of a node's cards in gres.conf."""
     found: list[str] = []
     for line in re.sub(r"\\\n", " ", gres_conf).splitlines():
         facts = {name.lower(): value for name, value in re.findall(r"(\w+)=(\S+)", re.sub(r"#.*", "", line))}
@@ -65,7 +65,7 @@ def records(text: str) -> list[dict[str, str]]:
 
 @dataclass(frozen=True, slots=True)
 class NodeLine:
-    """A node as `scontrol` lists it, with the pairs that the engine has no use for."""
+    """A node as listed by `scontrol`, with the pairs that the engine ignores."""
 
     facts: NodeFacts
     pairs: Mapping[str, str]
@@ -84,7 +84,7 @@ def node_lines(text: str) -> list[NodeLine]:
 
 
 def models_in(gres: str) -> dict[str, int]:
-    """Cards of each model in `gpu:a100:2,gpu:rtx3090:4,shard:384`; a card without one has an empty name."""
+    """Cards per model in `gpu:a100:2,gpu:rtx3090:4,shard:384`. The name of an unknown model is empty."""
     found: dict[str, int] = {}
     for part in re.split(r",(?![^()]*\))", gres):
         match = re.match(r"gpu(?::([^:(]*[^:(\d][^:(]*|\d+(?=:)))?(?::(\d+))?", part)
@@ -100,7 +100,7 @@ def seconds_in(text: str) -> int | None:
 
 
 def parameter(text: str, name: str) -> str | None:
-    """The value of one of `a=1,b,c=2`; empty for one that is only named, None for one that is not."""
+    """The value of a parameter in `a=1,b,c=2`; empty without a value, None if absent."""
     for part in text.split(","):
         key, _, value = part.partition("=")
         if key.strip() == name:
@@ -109,16 +109,16 @@ def parameter(text: str, name: str) -> str | None:
 
 
 def is_set(text: str | None) -> bool:
-    """Did the administrator say anything? `(null)` and the like are nothing."""
+    """Whether a value is set. `(null)` and the like mean unset."""
     return (text or "").lower() not in ("", "(null)", "none", "n/a")
 
 
 def spoken_at(config: str) -> float | None:
-    """The controller's clock when it printed its settings."""
+    """The controller's clock when printing its settings."""
     found = re.match(r"Configuration data as of (\d{9,11})\s", config)
     return float(found[1]) if found else None
 
 
 def settings_in(config: str) -> dict[str, str]:
-    """`scontrol show config`, and the settings of cgroups at its end where it has them."""
+    """`scontrol show config`, with the cgroup settings at its end, if any."""
     return parse_config(config)

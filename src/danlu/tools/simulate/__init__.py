@@ -3,5 +3,5 @@
 main (the command) · trace (the CSV file) · people (teams, quotas and boosts from a file) · intake (the rules of a
 submit) · replay, past_use, quick_fit (the trace, played) · metrics, tables (the outcome) · generate (traces).
 
-Must not: touch an installation. It reads files and writes what it was asked to write.
+Must not: touch an installation. It only reads its input files and writes the requested output.
 """

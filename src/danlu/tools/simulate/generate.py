@@ -1,9 +1,10 @@
-"""Traces for those who have none: jobs as labs submit them. The same seed gives the same trace.
+"""Generate a typical trace of a research lab. The same seed gives the same trace.
 
-The model: teams of different appetite (each has two thirds of the one before it), in each a few people who submit
-most; arrivals follow working hours and working days; a third of the jobs are short tries, most are trainings of hours,
-some run for days, all log-normal; most ask for one card, few for eight or for several nodes, some for shards; larger
-jobs are longer; time limits are round figures of about twice what is needed, some too short, some left out.
+The model: each team submits two thirds of the work of the team before it, and a few users submit most of a team's
+jobs; arrivals follow working hours and working days; a third of the jobs are short tries, most are trainings of hours,
+some run for days, all log-normal; most jobs ask for a single card, few for eight cards or for several nodes, some for
+shards; larger jobs are longer; time limits are round figures of about twice the real duration, some too short, some
+omitted.
 """
 
 import math
@@ -25,18 +26,18 @@ from danlu.tools.simulate.replay import TraceJob
 
 TEAMS = ("nlp", "vision", "speech", "robotics", "biology")
 USERS_PER_TEAM = 8
-APPETITE = 2 / 3  # of each team, compared with the one before it
-# Kind of job: how many of 100, median minutes, sigma of the logarithm.
+APPETITE = 2 / 3  # of each team, relative to the team before
+# Kind of job: share in percent, median minutes, sigma of the logarithm.
 KINDS = ((35, 4.0, 1.0), (55, 75.0, 1.2), (10, 900.0, 0.7))
-SIZES = ((8, 0), (58, 1), (16, 2), (11, 4), (5, 8), (2, 16))  # how many of 100 ask for so many cards; 0: for shards
+SIZES = ((8, 0), (58, 1), (16, 2), (11, 4), (5, 8), (2, 16))  # (percent of the jobs, cards); 0 cards: shards
 LIMITS_H = (0.25, 0.5, 1, 2, 4, 8, 12, 24, 48, 72, 168)
-# How busy each hour is, from midnight, and each day, from Monday.
+# Relative load of each hour, from midnight, and of each weekday, from Monday.
 HOURS = (4, 3, 2, 2, 2, 2, 3, 5, 8, 12, 14, 12, 10, 12, 15, 15, 14, 13, 12, 10, 10, 10, 9, 6)
 DAYS = (10, 10, 10, 10, 10, 4, 3)
 LONGEST_S = 7 * 86400.0
 
 
-RETRIES = 20  # for a job that some queue takes
+RETRIES = 20  # to find a job that some queue accepts
 
 _CARDS = tuple(Gpu(index, "NVIDIA GeForce RTX 3090") for index in range(8))
 _NODES = tuple(Node(f"n{number}", 64, 512 * 1024, _CARDS) for number in range(1, 5))
@@ -44,7 +45,7 @@ _NODES = tuple(Node(f"n{number}", 64, 512 * 1024, _CARDS) for number in range(1,
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """For which machines, queues and people a trace is made."""
+    """The machines, queues and users of a generated trace."""
 
     nodes: tuple[Node, ...] = _NODES
     queues: Mapping[str, Queue] = field(default_factory=dict)
@@ -52,12 +53,12 @@ class Place:
 
     @property
     def cards(self) -> list[int]:
-        """How many each node has that has any."""
+        """The number of cards of each node with cards."""
         return [len(node.gpus) for node in self.nodes if node.gpus]
 
 
-def invent(count: int, seed: int, place: Place, load: float = 0.85) -> Iterator[TraceJob]:
-    """So many jobs, spread over as much time as makes the cards busy for `load` of it."""
+def generate_trace(count: int, seed: int, place: Place, load: float = 0.85) -> Iterator[TraceJob]:
+    """Generate `count` jobs, spread so that the cards are busy for the part `load` of the time."""
     if not place.cards:
         raise Invalid("there is no GPU here", "name them in `[[nodes]]`, or leave `--config` out")
     rng = random.Random(seed)
@@ -70,7 +71,7 @@ def invent(count: int, seed: int, place: Place, load: float = 0.85) -> Iterator[
 
 
 def _people(place: Place) -> list[tuple[float, str, str]]:
-    """Everybody with their team and how much they submit, summed up."""
+    """All users with their team and the cumulative sum of their weights."""
     teams = place.teams or {team: [f"{team}{n}" for n in range(1, USERS_PER_TEAM + 1)] for team in TEAMS}
     weights = [
         (APPETITE**place_of_team / rank, user, team)
@@ -78,13 +79,13 @@ def _people(place: Place) -> list[tuple[float, str, str]]:
         for rank, user in enumerate(members, 1)
     ]
     if not weights:
-        raise Refused("there is nobody who could submit", "name the members of a team in the file of people")
+        raise Refused("the file of people names no team member", "name the members of a team in the file of people")
     sums = accumulate(weight for weight, _, _ in weights)
     return [(total, user, team) for total, (_, user, team) in zip(sums, weights, strict=True)]
 
 
 def _job(rng: random.Random, people: Sequence[tuple[float, str, str]], place: Place) -> TraceJob:
-    """A job; if there are queues, one that some queue takes."""
+    """A random job; with queues, a job that some queue accepts."""
     for _ in range(RETRIES):
         job = _any_job(rng, people, max(place.cards), len(place.cards))
         if not place.queues:
@@ -115,10 +116,10 @@ def _any_job(rng: random.Random, people: Sequence[tuple[float, str, str]], cards
 
 
 def _inside(queue: Queue, nodes: Sequence[Node], job: TraceJob) -> TraceJob | None:
-    """The job as its owner would submit it to a queue; None: it would be refused there."""
+    """The job as its owner would submit it to a queue; None if the queue would refuse it."""
     limit, priority = job.time_limit, min(job.priority, queue.max_priority or job.priority)
     if queue.max_time and (limit is None or limit > queue.max_time):
-        limit = queue.max_time  # what takes longer is cut into parts
+        limit = queue.max_time  # longer work is split into several jobs
     actor = Actor(job.user, teams=(Membership(job.team),))
     spec = JobSpec(("true",), "/", job.ask, priority=priority, time_limit=limit)
     if closed_to(queue, actor) or any(limits_over(queue, spec)) or fits_ever(nodes_in(queue, nodes), job.ask):
@@ -146,7 +147,7 @@ def _limit(rng: random.Random, seconds: float) -> timedelta | None:
 
 
 def _arrivals(rng: random.Random, count: int, span_s: float) -> list[float]:
-    """Random moments in order: more in working hours than at night, more in the week than on Sundays."""
+    """Random times in order: more in working hours than at night, more on working days than on weekends."""
     hours = max(math.ceil(span_s / 3600), 1)
     busyness = [float(HOURS[hour % 24]) * DAYS[hour // 24 % 7] for hour in range(hours)]
     busyness[-1] = max(busyness[-1] * (span_s / 3600 - (hours - 1)), 1e-9)
@@ -155,7 +156,7 @@ def _arrivals(rng: random.Random, count: int, span_s: float) -> list[float]:
     for _ in range(count):
         at = rng.random() * sums[-1]
         hour = min(bisect(sums, at), hours - 1)
-        into = (sums[hour] - at) / busyness[hour]  # the part of the hour that is left
+        into = (sums[hour] - at) / busyness[hour]  # the remaining part of the hour
         moments.append(round((hour + 1 - min(max(into, 0.0), 1.0)) * 3600))
     return [float(moment) for moment in sorted(moments)]
 

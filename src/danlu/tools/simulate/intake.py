@@ -1,4 +1,4 @@
-"""What a submit would have made of each job of a trace: its queue and team, their defaults, and what they refuse."""
+"""Apply the submit rules to each job of a trace: its queue and team, their defaults, and refusals."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,16 +17,16 @@ _COMMAND = ("true",)
 
 
 @dataclass(frozen=True, slots=True)
-class Desk:
-    """Takes jobs as an installation with these rules would."""
+class Intake:
+    """Accept jobs like an installation with these rules."""
 
     queues: Mapping[str, Queue]
     people: People
     default_time: timedelta | None
-    name: str  # of the trace, for complaints
+    name: str  # name of the trace, for error messages
 
     def accept(self, rows: Sequence[Row]) -> Iterator[TraceJob]:
-        """Jobs that the rules refuse are among them, with the reason. What is wrong in the file is refused by line."""
+        """Yield all jobs; a refused job carries the reason. An error in the file raises Invalid with the line."""
         actors: dict[tuple[str, str], Actor] = {}
         for row in rows:
             who = (row.user, row.team)
@@ -55,7 +55,7 @@ class Desk:
         return _job(row, team, queue.name, priority, limit, Reason("queue_limit", broken.text) if broken else None)
 
     def _actor(self, user: str, team: str) -> Actor:
-        """Who is in no list of members is in the team that the trace says."""
+        """A user without membership in the file is in the team named by the trace."""
         teams = self.people.teams_of(user) or ((team,) if team else ())
         return Actor(user, teams=tuple(Membership(one) for one in teams))
 

@@ -18,8 +18,8 @@ from danlu.domain.quota import Quota, keys_of, parse_quota, user_key
 from danlu.domain.resources import Node
 from danlu.errors import DanluError, Invalid
 from danlu.monitor.machine import read_node
-from danlu.tools.simulate.generate import Place, invent
-from danlu.tools.simulate.intake import Desk
+from danlu.tools.simulate.generate import Place, generate_trace
+from danlu.tools.simulate.intake import Intake
 from danlu.tools.simulate.metrics import report_of
 from danlu.tools.simulate.people import People, read_people
 from danlu.tools.simulate.replay import Fate, Policy, Replay, TraceJob
@@ -71,7 +71,7 @@ def _make_trace(options: argparse.Namespace) -> int:
         nodes = _nodes(settings)
         place = Place(nodes, queues_of(settings.queues, nodes), people.teams)
     load = _percent(options.load)
-    _write(render_trace(invent(options.make_trace, options.seed, place, load)), "")
+    _write(render_trace(generate_trace(options.make_trace, options.seed, place, load)), "")
     return 0
 
 
@@ -89,8 +89,8 @@ def _simulate(options: argparse.Namespace) -> int:
     nodes = _nodes(settings)
     queues = queues_of(settings.queues, nodes)
     trace = parse_trace(_read(options.trace), options.trace)
-    desk = Desk(queues, people, settings.default_time, options.trace)
-    jobs = list(desk.accept(trace.rows))
+    intake = Intake(queues, people, settings.default_time, options.trace)
+    jobs = list(intake.accept(trace.rows))
     policy = Policy(
         nodes=nodes,
         queues=queues,
@@ -113,7 +113,7 @@ def _simulate(options: argparse.Namespace) -> int:
 
 
 def _nodes(settings: Settings) -> tuple[Node, ...]:
-    """Those that the file describes, or else this machine."""
+    """The nodes in the configuration file; without any, this machine."""
     engine = settings.engine
     return nodes_of(settings.nodes, shards_per_gpu=engine.shards_per_gpu) or (
         read_node(
@@ -127,7 +127,7 @@ def _nodes(settings: Settings) -> tuple[Node, ...]:
 
 
 def _quotas(settings: Settings, people: People, jobs: Iterable[TraceJob]) -> dict[str, Quota]:
-    """Those of the file; everybody else has what a new account gets."""
+    """The quotas of the file; other users get the default quota of a new account."""
     quotas = dict(people.quotas)
     users = dict.fromkeys(job.user for job in jobs)
     if settings.people.default_quota:
@@ -137,12 +137,12 @@ def _quotas(settings: Settings, people: People, jobs: Iterable[TraceJob]) -> dic
     known |= {f"team:{team}" for team in people.teams}
     for holder in quotas:
         if holder not in known:
-            render.say(f"note: no job in the trace is of {holder}, which has a quota", "yellow")
+            render.say(f"note: {holder} has a quota but no job in the trace", "yellow")
     return quotas
 
 
 def _run(replay: Replay) -> bool:
-    """To the end, or to Ctrl-C: False. A second Ctrl-C ends at once."""
+    """Run to the end, or return False after Ctrl-C. A second Ctrl-C exits at once."""
     asked: list[int] = []
 
     def remember(number: int, frame: FrameType | None) -> None:
@@ -150,7 +150,7 @@ def _run(replay: Replay) -> bool:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
     before = signal.signal(signal.SIGINT, remember)
-    # Everything so far stays to the end: no need to look through it for garbage again and again.
+    # All objects created so far live to the end: exclude them from garbage collection.
     gc.collect()
     gc.freeze()
     try:
@@ -188,7 +188,7 @@ def _read(path: str) -> bytes:
 
 
 def _write(lines: Iterable[str], path: str) -> None:
-    """To a file, or to stdout."""
+    """Write to a file; without a path, to stdout."""
     text = "".join(lines).encode("utf-8", "backslashreplace")
     if not path:
         render.raw(text)

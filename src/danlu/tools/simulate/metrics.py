@@ -1,4 +1,4 @@
-"""What came of a replay: waiting times, use and fairness, as data."""
+"""Results of a replay as data: waiting times, utilisation and fairness."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -8,7 +8,7 @@ from danlu.domain.quota import Quota, team_key
 from danlu.domain.resources import model_fits
 from danlu.tools.simulate.replay import Fate, Life, Policy, Replay
 
-SHORT_S = 10.0  # jobs shorter than this count as so long, or their slowdown would drown all others
+SHORT_S = 10.0  # shorter jobs count as this long: otherwise their slowdown would dominate the mean
 _ENDED = (Fate.DONE, Fate.TIMED_OUT)
 
 
@@ -23,27 +23,27 @@ class Spread:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Figures of the jobs of one team, of one queue, or of all. None: there is nothing to say."""
+    """Results of a team, a queue, or all jobs. None: not applicable."""
 
     name: str
     jobs: int
     ended: int
     timed_out: int
     never: int
-    waited_s: Spread | None  # of those that ended: all their time in the queue
-    slowdown: Spread | None  # from submit to end, over the time that was needed
+    waited_s: Spread | None  # of ended jobs: total time in the queue
+    slowdown: Spread | None  # time from submit to end, relative to the run time
     gpu_hours: float
     share: float | None  # of all GPU-hours
     quota_gpus: int | None
-    quota_share: float | None  # of the GPUs in all quotas of teams
-    borrowed_gpu_hours: float | None  # held beyond the quota of the team
+    quota_share: float | None  # of the GPUs in all team quotas
+    borrowed_gpu_hours: float | None  # held beyond the team's quota
     preemptions: int
     utilisation: float | None  # of its cards, over the busy time
 
 
 @dataclass(frozen=True, slots=True)
 class Never:
-    """A job that was refused, or that would wait for ever."""
+    """A job that was refused, or would wait for ever."""
 
     line: int
     user: str
@@ -55,15 +55,14 @@ class Never:
 @dataclass(frozen=True, slots=True)
 class Report:
     begin: str
-    span_s: float  # from the beginning of the trace to the last end
-    busy_s: float  # while somebody waited or ran
+    span_s: float  # from the start of the trace to the last end
+    busy_s: float  # while jobs waited or ran
     gpus: int
-    is_complete: bool  # False: it was interrupted
-    unfinished: int  # jobs that had not ended then
-    fairness_use: (
-        float | None
-    )  # Jain's index over teams: of their GPU-hours, for each GPU of their quota if all have one
-    fairness_slowdown: float | None  # the same of their mean slowdowns
+    is_complete: bool  # False: interrupted
+    unfinished: int  # jobs without an end at the interruption
+    # Jain's index over the teams' GPU-hours, per GPU of their quota if all teams have a quota.
+    fairness_use: float | None
+    fairness_slowdown: float | None  # Jain's index over the teams' mean slowdowns
     in_all: Group
     teams: tuple[Group, ...]
     queues: tuple[Group, ...]
@@ -138,7 +137,7 @@ class _Measure:
         return replace(whole, borrowed_gpu_hours=sum(borrowed) if borrowed else None)
 
     def gpus(self, queue: str = "") -> int:
-        """How many cards there are, or a queue may use."""
+        """The number of cards in the cluster, or in a queue."""
         rules = self._policy.queues.get(queue)
         models = rules.models if rules else ()
         return sum(
@@ -167,7 +166,7 @@ class _Measure:
 
 
 def spread(numbers: Iterable[float]) -> Spread | None:
-    """None of nothing. Between two of them, percentiles are interpolated."""
+    """None for an empty input. Percentiles are interpolated."""
     ordered = sorted(numbers)
     if not ordered:
         return None
@@ -183,7 +182,7 @@ def _percentile(ordered: Sequence[float], part: float) -> float:
 
 
 def jain(numbers: Sequence[float]) -> float | None:
-    """1 if all are equal, 1/n if one has everything."""
+    """Jain's index: 1 if all are equal, 1/n if a single member has everything."""
     squares = sum(number * number for number in numbers)
     return sum(numbers) ** 2 / (len(numbers) * squares) if squares else None
 
@@ -220,7 +219,7 @@ def _gpu_hours(lives: Iterable[Life], now_s: float) -> float:
 
 
 def _waited_s(life: Life) -> float:
-    """All the time in the queue, also between two runs."""
+    """The total time in the queue, including the time between two runs."""
     assert life.end_s is not None
     held_s = sum(run.end_s - run.start_s for run in life.runs)
     return max(life.end_s - life.job.submit_s - held_s, 0.0)
@@ -235,7 +234,7 @@ def _slowdown(life: Life) -> float:
 
 
 def _covered(spans: Iterable[tuple[float, float]]) -> float:
-    """How long at least one of them lasts."""
+    """The length of the union of the spans."""
     covered, reached = 0.0, 0.0
     for start_s, end_s in sorted(spans):
         covered += max(end_s - max(start_s, reached), 0.0)

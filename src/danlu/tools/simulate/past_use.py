@@ -1,4 +1,4 @@
-"""What was used during a replay, as `plan()` wants to know it. Times are seconds since the replay began."""
+"""Usage during a replay, in the form that `plan()` needs. Times are seconds since the start of the replay."""
 
 from collections.abc import Mapping
 from datetime import datetime, timedelta
@@ -7,22 +7,22 @@ from danlu.domain.quota import Quota, keys_of
 
 
 class Past:
-    """GPU-hours of runs that are over: faded for the fair share, and in the running periods of the quotas."""
+    """GPU-hours of ended runs: decayed for the fair share, and per current quota period."""
 
     def __init__(self, quotas: Mapping[str, Quota], half_life: timedelta, begin: datetime) -> None:
         self._half_life_s = half_life.total_seconds()
         self._begin = begin
-        self._use: dict[str, float] = {}  # as it counted at `_use_at`
+        self._use: dict[str, float] = {}  # as of `_use_at`
         self._use_at = 0.0
         self._periods = {key: quota.period for key, quota in quotas.items() if quota.gpu_hours is not None}
-        self._spent = dict.fromkeys(self._periods, (0.0, 0.0))  # in the period that began when, how many hours
+        self._spent = dict.fromkeys(self._periods, (0.0, 0.0))  # (start of the period, hours spent)
 
     @property
     def has_periods(self) -> bool:
         return bool(self._periods)
 
     def add(self, user: str, team: str, gpus: float, start_s: float, end_s: float) -> None:
-        """One run that is over."""
+        """Count an ended run."""
         if not gpus:
             return
         hours = gpus * (end_s - start_s) / 3600
@@ -35,16 +35,16 @@ class Past:
                 self._spent[key] = (since, before + gpus * (end_s - max(start_s, since)) / 3600)
 
     def use(self, at_s: float) -> dict[str, float]:
-        """What counts now of what each holder used. Everything fades alike, so one factor serves all."""
+        """The decayed usage of each holder. All entries decay alike, so a single factor is enough."""
         share = 0.5 ** (max(at_s - self._use_at, 0.0) / self._half_life_s)
         return {key: hours * share for key, hours in self._use.items()}
 
     def spent(self, at_s: float) -> dict[str, float]:
-        """GPU-hours since the running period of each quota began."""
+        """GPU-hours since the start of each quota's current period."""
         return {key: self._current(key, at_s)[1] for key in self._periods}
 
     def _current(self, key: str, at_s: float) -> tuple[float, float]:
-        """When the holder's period began, and what it has spent in it."""
+        """The start of the holder's current period, and the hours spent since."""
         began = self._periods[key].start(self._begin + timedelta(seconds=at_s))
         since = (began - self._begin).total_seconds()
         known = self._spent[key]

@@ -1,4 +1,4 @@
-"""Teams, quotas and boosts of a simulation, from a file. (An installation has them in its database.)"""
+"""Teams, quotas and boosts of a simulation, from a file. (An installation keeps these in its database.)"""
 
 import tomllib
 from collections.abc import Mapping
@@ -17,15 +17,15 @@ _BOOST_KEYS = ("user", "from", "until")
 
 @dataclass(frozen=True, slots=True)
 class People:
-    teams: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # with their members
+    teams: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # team -> members
     quotas: Mapping[str, Quota] = field(default_factory=dict)  # by `user:NAME` and `team:NAME`
-    boosts: tuple[tuple[str, float | datetime, float | datetime], ...] = ()  # who, from when, until when
+    boosts: tuple[tuple[str, float | datetime, float | datetime], ...] = ()  # user, from, until
 
     def teams_of(self, user: str) -> tuple[str, ...]:
         return tuple(team for team, members in self.teams.items() if user in members)
 
     def boosts_since(self, begin: datetime) -> tuple[Boosted, ...]:
-        """The boosts of a trace that begins then."""
+        """The boosts in seconds since the start of the trace."""
 
         def seconds(when: float | datetime) -> float:
             return (when - begin).total_seconds() if isinstance(when, datetime) else when
@@ -34,7 +34,7 @@ class People:
 
 
 def read_people(path: str) -> People:
-    """Read the file; what is wrong is refused by name."""
+    """Read the file. An error names the wrong entry."""
     try:
         with open(path, "rb") as file:
             document = tomllib.load(file)

@@ -1,4 +1,4 @@
-"""Whether anybody who waits would find a seat if nobody else wanted one: a cheap question before an expensive plan."""
+"""Check quickly whether any waiting job would fit if alone: a cheap test before an expensive plan."""
 
 from collections.abc import Iterable, Mapping
 
@@ -6,11 +6,11 @@ from danlu.domain.queue import Queue
 from danlu.domain.resources import Ask, Node, Seat, model_fits
 from danlu.scheduler.snapshot import Waiting
 
-Kind = tuple[Ask, str]  # what is asked for, in which queue
+Kind = tuple[Ask, str]  # ask and queue
 
 
 class _Free:
-    """What is free on one node."""
+    """Free resources of a node."""
 
     __slots__ = ("cards", "cpus", "memory", "node")
 
@@ -18,7 +18,7 @@ class _Free:
         self.node = node
         self.cpus = node.cpus
         self.memory = node.memory_mib
-        self.cards = {gpu.index: gpu.shards for gpu in node.gpus}  # free shards of each
+        self.cards = {gpu.index: gpu.shards for gpu in node.gpus}  # free shards per card
 
     def change(self, seat: Seat, sign: int) -> None:
         self.cpus += sign * seat.cpus
@@ -30,13 +30,13 @@ class _Free:
 
 
 class Room:
-    """Seats that are free, and for whom of those that wait they would do. It may say yes too often, never no."""
+    """Free seats, and the waiting jobs that fit. It may report a false yes, never a false no."""
 
     def __init__(self, nodes: Iterable[Node], queues: Mapping[str, Queue]) -> None:
         self._queues = queues
         self._nodes = {node.name: _Free(node) for node in nodes if node.accepts_jobs}
-        self._count: dict[Kind, int] = {}  # how many of each kind wait
-        self._seats: dict[Kind, set[str]] = {}  # where each of these kinds would fit
+        self._count: dict[Kind, int] = {}  # waiting jobs of each kind
+        self._seats: dict[Kind, set[str]] = {}  # nodes where each kind fits
         self._changed: set[str] = set()
         self._usable: dict[tuple[str, str, str | None], tuple[int, ...]] = {}
 
@@ -59,7 +59,7 @@ class Room:
         self._change(seats, +1)
 
     def fits_any(self) -> bool:
-        """Would any of those that wait find all the seats that it asks for?"""
+        """Whether any waiting job fits, on all its nodes."""
         for name in self._changed:
             for kind, names in self._seats.items():
                 if self._fits(kind, name):
@@ -91,7 +91,7 @@ class Room:
         return sum(cards[index] == gpus[index].shards for index in usable) >= ask.gpus
 
     def _cards(self, name: str, queue: str, wish: str | None) -> tuple[int, ...]:
-        """The cards of a node that serve a wish in a queue."""
+        """The cards of a node that match a model in a queue."""
         key = (name, queue, wish)
         if key not in self._usable:
             rules = self._queues.get(queue)

@@ -1,4 +1,4 @@
-"""A trace of jobs lived through by `plan()`: who would have started when. Times are seconds since the trace began."""
+"""Replay a trace of jobs through `plan()`. Times are seconds since the start of the trace."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -26,12 +26,12 @@ class Fate(StrEnum):
     RUNNING = "running"
     DONE = "done"
     TIMED_OUT = "timed_out"
-    NEVER = "never"  # refused, or nothing here could ever run it
+    NEVER = "never"  # refused, or no node could ever run the job
 
 
 @dataclass(frozen=True, slots=True)
 class TraceJob:
-    """A job of the trace, and how long it really takes."""
+    """A job of the trace, with its real duration."""
 
     key: str
     submit_s: float
@@ -43,12 +43,12 @@ class TraceJob:
     priority: int = DEFAULT_PRIORITY
     time_limit: timedelta | None = None
     is_preemptible: bool = False
-    refused: Reason | None = None  # why it would not be accepted
+    refused: Reason | None = None  # why the job would be refused
 
 
 @dataclass(frozen=True, slots=True)
 class Boosted:
-    """A person who goes first for some time."""
+    """A user who goes first for a limited time."""
 
     user: str
     from_s: float
@@ -57,29 +57,29 @@ class Boosted:
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """What is tried: the machines and the rules."""
+    """The machines and rules to simulate."""
 
     nodes: tuple[Node, ...]
     queues: Mapping[str, Queue] = field(default_factory=dict)
     quotas: Mapping[str, Quota] = field(default_factory=dict)
     boosts: tuple[Boosted, ...] = ()
     half_life: timedelta = timedelta(days=7)
-    grace: timedelta = timedelta(seconds=30)  # how long a run that gives its seat back still holds it
-    step: timedelta | None = None  # plan at multiples of this only; None: whenever something changes
-    resumes: bool = True  # what was stopped goes on where it was when it was asked; else it begins again
+    grace: timedelta = timedelta(seconds=30)  # a stopped run holds its seat this long
+    step: timedelta | None = None  # plan only at multiples of this; None: at every change
+    resumes: bool = True  # a stopped run continues from its checkpoint; otherwise from the start
     shards_per_gpu: int = SHARDS_PER_GPU
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One attempt: from when to when a seat was held."""
+    """An attempt: the time a seat was held."""
 
     start_s: float
     end_s: float
 
 
 class Life:
-    """What became of one job."""
+    """The history of a job."""
 
     __slots__ = ("fate", "gpus", "job", "left_s", "reason", "runs", "seq", "start_s", "times_out", "waiting")
 
@@ -88,9 +88,9 @@ class Life:
         self.seq = seq
         self.fate = Fate.AHEAD
         self.reason: Reason | None = job.refused
-        self.runs: list[Run] = []  # those that are over
-        self.start_s = 0.0  # of the run that is not
-        self.times_out = False  # that run ends at its limit, before its work is done
+        self.runs: list[Run] = []  # ended runs
+        self.start_s = 0.0  # of the current run
+        self.times_out = False  # the current run ends at its time limit, before its work is done
         self.left_s = job.duration_s
         self.gpus = (job.ask.gpus + job.ask.shards / shards_per_gpu) * job.ask.nodes
         self.waiting = Waiting(
@@ -121,36 +121,36 @@ class Life:
 
 
 class Kind(IntEnum):
-    """What happens at a moment, in this order."""
+    """Kinds of events, in the order of processing at equal times."""
 
     END = 0
-    RELEASE = 1  # a stopped run has let go of its seat
+    RELEASE = 1  # a stopped run releases its seat
     SUBMIT = 2
-    WAKE = 3  # a new day: quotas of hours may have begun anew
+    WAKE = 3  # a new day: a quota period may have started
 
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """A moment at which `plan()` was asked."""
+    """A call of `plan()`."""
 
     at_s: float
     snapshot: Snapshot
     plan: Plan
 
 
-Event = tuple[float, Kind, int, int]  # when, what, of which job, at which attempt
+Event = tuple[float, Kind, int, int]  # time, kind, job, attempt
 
 
 class Replay:
-    """Replays a trace once. It may be left at any moment: `lives` then tell how far each job came."""
+    """Replay a trace once. The caller may stop at any time; `lives` then shows the progress of each job."""
 
     def __init__(self, jobs: Iterable[TraceJob], policy: Policy, begin: datetime, *, skips: bool = True) -> None:
-        """`skips`: leave out plans that can start and stop nobody. The outcome is the same, only later."""
+        """`skips`: omit plans that can neither start nor stop a run. The outcome is the same."""
         self.policy = policy
         self.begin = begin
         self.now_s = 0.0
         self.plans = 0
-        ordered = sorted(jobs, key=lambda job: job.submit_s)  # stable: as in the file
+        ordered = sorted(jobs, key=lambda job: job.submit_s)  # stable: file order for equal times
         self.lives = [Life(job, seq, policy.shards_per_gpu) for seq, job in enumerate(ordered)]
         self._by_key = {life.job.key: life for life in self.lives}
         self._events: list[Event] = [(life.job.submit_s, Kind.SUBMIT, life.seq, 0) for life in self.lives]
@@ -160,13 +160,13 @@ class Replay:
         self._past = Past(policy.quotas, policy.half_life, begin)
         self._room = Room(policy.nodes, policy.queues) if skips else None
         self._may_borrow = any(quota.borrow for quota in policy.quotas.values())
-        self._stoppable = 0  # preemptible runs that nobody has asked to stop
+        self._stoppable = 0  # preemptible runs without a stop request
         self._hopeless: dict[tuple[object, ...], Reason | None] = {}
         self._days_without_start = 0
         self._wakes_at = -1.0
 
     def moments(self) -> Iterator[Moment]:
-        """Let time pass; every plan that was made, once it is obeyed."""
+        """Advance the time; yield every plan after its starts and stops are applied."""
         while self._events:
             at_s = self.now_s = self._next_moment()
             while self._events and self._events[0][0] <= at_s:
@@ -181,7 +181,7 @@ class Replay:
         if self.policy.step is None:
             return first
         step = self.policy.step.total_seconds()
-        return max(first, ceil(first / step) * step)  # never before it, however floats round
+        return max(first, ceil(first / step) * step)  # never earlier, despite rounding
 
     def _happen(self, at_s: float, kind: Kind, seq: int, attempt: int) -> None:
         life = self.lives[seq]
@@ -257,7 +257,7 @@ class Replay:
         self._days_without_start = 0
 
     def _stop(self, life: Life, at_s: float) -> None:
-        """It is told to write a checkpoint, and leaves when its grace is over, or by itself before that."""
+        """Ask a run to write a checkpoint. The run ends after its grace period, or earlier by itself."""
         key, grace = life.job.key, self.policy.grace
         held = self._holding[key]
         if held.is_stopping:
@@ -271,12 +271,12 @@ class Replay:
         heappush(self._events, (at_s + grace.total_seconds(), Kind.RELEASE, life.seq, len(life.runs)))
 
     def _end(self, life: Life, at_s: float) -> None:
-        """It is over; also one that was asked to stop and was done within its grace."""
+        """End a run; also a run that was asked to stop and finished within its grace period."""
         self._let_go(life, at_s)
         life.fate = Fate.TIMED_OUT if life.times_out else Fate.DONE
 
     def _release(self, life: Life, at_s: float) -> None:
-        """Back to the queue, at its old place."""
+        """Put a stopped job back into the queue, at its old position."""
         self._let_go(life, at_s)
         self._enqueue(life)
 
@@ -289,11 +289,11 @@ class Replay:
         self._past.add(life.job.user, life.job.team, life.gpus, life.start_s, at_s)
 
     def _is_worth_a_plan(self, room: Room) -> bool:
-        """Can anybody be started or stopped at all? Order, promises and quotas only ever forbid more."""
+        """Whether any run can be started or stopped at all. Order, reservations and quotas only restrict further."""
         return (self._may_borrow and self._stoppable > 0) or room.fits_any()
 
     def _why_never(self, job: TraceJob) -> Reason | None:
-        """Why it would not even start alone, or None."""
+        """Why the job could not start even on an empty cluster; None if it could."""
         quotas = self.policy.quotas
         held = tuple(quotas.get(key) for key in keys_of(job.user, job.team))
         kind = (job.ask, job.queue, job.is_preemptible, held)
@@ -315,7 +315,7 @@ class Replay:
         return self._hopeless[kind]
 
     def _wake_tomorrow(self, at_s: float) -> None:
-        """Who has spent the hours of a period may go on in the next one, and all of them begin at midnight."""
+        """Add an event at midnight, when quota periods start: entries over their GPU-hours may continue then."""
         if not self._waiting or not self._past.has_periods or self._wakes_at > at_s:
             return
         if self._holding or self._days_without_start <= LONGEST_PERIOD_DAYS:
@@ -324,7 +324,7 @@ class Replay:
             heappush(self._events, (self._wakes_at, Kind.WAKE, 0, 0))
 
     def _give_up(self) -> None:
-        """Nothing will happen any more: who still waits waits for ever."""
+        """No event is left: mark the remaining jobs as never starting."""
         if self._waiting:
             waits = self._plan(self.now_s).plan.waits
             for key in list(self._waiting):

@@ -1,4 +1,4 @@
-"""The figures of a replay for people, in at most 100 columns, and its jobs as CSV."""
+"""Tables of a replay, at most 100 columns wide, and its jobs as CSV."""
 
 import csv
 import io
@@ -74,7 +74,7 @@ def _use_table(report: Report) -> str:
 
 
 def _never_list(never: Sequence[Never]) -> str:
-    """The first of them by name, the others by number: all are in `--json`."""
+    """Show the first jobs, and count the others by reason; `--json` lists all."""
     lines = ["These jobs would never start:"]
     lines += [cut(f"  line {one.line}, {one.user}: {one.why}", WIDTH) for one in never[:SHOWN_NEVER]]
     if len(never) > SHOWN_NEVER:
@@ -114,7 +114,7 @@ def render_seconds(seconds: float) -> str:
 
 
 def render_jobs(lives: Iterable[Life]) -> Iterator[str]:
-    """One line for each job, times in seconds since the trace began; empty: it never came to that."""
+    """One line per job, times in seconds since the start of the trace; empty cells: did not happen."""
     yield ",".join(JOB_COLUMNS) + "\n"
     for life in lives:
         job, start, end = life.job, life.first_start_s, life.end_s
@@ -132,5 +132,5 @@ def render_jobs(lives: Iterable[Life]) -> Iterator[str]:
 
 
 def _plain(number: float) -> str:
-    """`3`, `3.25`: no more digits than are needed."""
+    """Render without unnecessary digits: `3`, `3.25`."""
     return f"{number:.3f}".rstrip("0").rstrip(".")

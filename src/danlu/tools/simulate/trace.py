@@ -1,4 +1,4 @@
-"""A trace of jobs as CSV: text in, jobs out. What is wrong is refused with its line and column."""
+"""Parse a trace of jobs from CSV. Errors name the line and the column."""
 
 import csv
 import difflib
@@ -17,7 +17,7 @@ from danlu.tools.simulate.replay import TraceJob
 
 T = TypeVar("T")
 
-# A Monday, the first of a month and of a year: where a trace begins that counts in seconds.
+# A Monday, the first of a month and of a year: the start of a trace with times in seconds.
 BEGIN = datetime(2024, 1, 1, tzinfo=UTC)
 COLUMNS = (
     "submit", "user", "team", "queue", "gpus", "gpu_model", "shards", "cpus", "memory", "nodes", "duration", "time",
@@ -31,7 +31,7 @@ _TRUTH = {"": False, "no": False, "false": False, "0": False, "yes": True, "true
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One job as it is written. None and empty: the trace does not say."""
+    """A job as written. None or empty: not in the trace."""
 
     line: int
     submit_s: float
@@ -52,7 +52,7 @@ class Trace:
 
 
 def parse_trace(data: bytes, name: str) -> Trace:
-    """Read the file's bytes. Rows may stand in any order; equal times keep theirs."""
+    """Parse the file's bytes. Rows may be in any order; rows with equal times keep their order."""
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -77,7 +77,7 @@ def parse_trace(data: bytes, name: str) -> Trace:
 
 
 def _lines(text: str, name: str) -> Iterator[tuple[int, list[str]]]:
-    """The lines that are not empty, each with the number of its first."""
+    """The rows that are not empty, each with the number of its first line."""
     reader = csv.reader(io.StringIO(text, newline=""), strict=True)
     line = 1
     while True:
@@ -114,7 +114,7 @@ class _Clock:
         self.has_dates: bool | None = None
 
     def read(self, text: str) -> float:
-        """Seconds since the trace began; of dates, since BEGIN."""
+        """Seconds since the start of the trace; for dates, seconds since BEGIN."""
         is_date = not re.fullmatch(r"\d{1,10}(\.\d{1,6})?", text, re.ASCII)
         if is_date:
             try:
@@ -146,7 +146,7 @@ def _from_its_begin(rows: list[Row], clock: _Clock, name: str) -> Trace:
 
 
 class _Cells:
-    """The cells of one line; what is wrong with one is said with its place."""
+    """The cells of a row. Errors name the line and column."""
 
     def __init__(self, cells: Mapping[str, str], line: int, name: str) -> None:
         self._cells = cells
@@ -183,7 +183,7 @@ def _row(cells: _Cells, line: int, clock: _Clock) -> Row:
 
 @lru_cache(maxsize=4096)
 def _ask(gpus: int, shards: int, cpus: int, nodes: int, memory_mib: int, model: str | None) -> Ask:
-    """Equal asks are one object: a trace repeats itself."""
+    """Share equal asks: a trace repeats the same ones often."""
     return Ask(gpus, model, shards, cpus, memory_mib, nodes)
 
 
@@ -246,7 +246,7 @@ def _name(text: str) -> str:
 
 def _user(text: str) -> str:
     if not text:
-        raise Invalid("is empty", "who submitted it?")
+        raise Invalid("is empty", "name the user who submitted the job")
     return _name(text)
 
 

@@ -1,4 +1,4 @@
-"""What is to be built: the nodes, queues and wishes of a configuration in Slurm's terms, as data. Pure."""
+"""The cluster to build: nodes, queues and settings of a configuration in Slurm's terms, as data. Pure."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -10,7 +10,7 @@ from danlu.domain.queue import Queue
 from danlu.domain.resources import Node, model_fits, squeeze
 from danlu.errors import Invalid
 
-# What the system itself needs, and what the firmware keeps for itself: a "256G" machine shows less.
+# Reserved for the system and the firmware: a "256G" machine reports less.
 KEPT_PERCENT = 5
 KEPT_AT_LEAST_MIB = 1024
 ONLY_PARTITION = "all"
@@ -19,7 +19,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where the daemons keep their things, and as whom they run. `port` is set when one machine plays all nodes."""
+    """Paths and user of the daemons. `port` is set if this machine plays all nodes."""
 
     user: str = "slurm"
     state: str = "/var/lib/slurm/slurmctld"
@@ -35,7 +35,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Machines:
-    """Nodes that are alike. `cards` are Slurm's types of them, with their numbers."""
+    """Identical nodes. `cards`: Slurm's card types, with their numbers."""
 
     names: tuple[str, ...]
     cpus: int
@@ -69,7 +69,7 @@ class Blueprint:
     shards_per_gpu: int  # 0: cards are not divided
     grace: timedelta
     place: Place = Place()
-    notes: tuple[str, ...] = ()  # what the file says and Slurm cannot hold people to, or what was assumed
+    notes: tuple[str, ...] = ()  # assumptions, and rules of the file that Slurm cannot enforce
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -81,7 +81,7 @@ class Blueprint:
 
 
 def blueprint_of(settings: Settings, nodes: Sequence[Node], queues: Mapping[str, Queue]) -> Blueprint:
-    """What the file describes. Refuses what Slurm could not be told."""
+    """Translate the configuration. Raises Invalid for names and sizes that Slurm does not accept."""
     if not nodes:
         raise Invalid("the file describes no machines", 'add a [[nodes]] for each kind: name = "n[1-4]", cpus, memory')
     slurm, shards = settings.slurm, settings.engine.shards_per_gpu
@@ -101,7 +101,7 @@ def blueprint_of(settings: Settings, nodes: Sequence[Node], queues: Mapping[str,
         has_accounting=slurm.accounting,
         machines=machines,
         partitions=_partitions(settings, nodes, queues, notes),
-        # One part of a card is the card.
+        # A single shard per card is the whole card.
         shards_per_gpu=shards if shards > 1 and any(one.cards for one in machines) else 0,
         grace=settings.grace,
         notes=tuple(notes),
@@ -109,7 +109,7 @@ def blueprint_of(settings: Settings, nodes: Sequence[Node], queues: Mapping[str,
 
 
 def card_type(model: str) -> str:
-    """`Quadro RTX 4000` -> `Quadro_RTX_4000`: Slurm's types have no spaces, and their letters count."""
+    """`Quadro RTX 4000` -> `Quadro_RTX_4000`: Slurm's types contain no spaces, and are case-sensitive."""
     return re.sub(r"[^A-Za-z0-9.-]+", "_", model).strip("_")
 
 
@@ -119,7 +119,7 @@ def usable_memory_mib(memory_mib: int) -> int:
 
 def _check_name(what: str, name: str, reserved: Sequence[str]) -> None:
     if name.casefold() in reserved:
-        raise Invalid(f"Slurm cannot have a {what} called `{name}`: the word means something else to it", "rename it")
+        raise Invalid(f"Slurm cannot have a {what} called `{name}`: Slurm reserves this word", "rename it")
     if not _NAME.fullmatch(name):
         raise Invalid(f"Slurm cannot have a {what} called `{name}`", "letters a to z, digits, `_`, `.` and `-`")
 
@@ -148,7 +148,7 @@ def _alike(nodes: Iterable[Node], notes: list[str]) -> tuple[Machines, ...]:
 
 
 def _spelled(kind: str, spellings: dict[str, str], notes: list[str]) -> str:
-    """As it was spelled first: to Slurm `RTX3090` and `rtx3090` are different cards."""
+    """The first spelling of a type: to Slurm, `RTX3090` and `rtx3090` are different cards."""
     first = spellings.setdefault(squeeze(kind), kind)
     note = f"`{kind}` is written `{first}`: to Slurm they would be different cards"
     if kind != first and note not in notes:
@@ -195,7 +195,8 @@ def _shorter(time: timedelta | None, limit: timedelta | None) -> timedelta | Non
 
 
 def _unheld(queue: Queue) -> list[str]:
-    """Rules that Danlu keeps and a partition cannot express: who uses plain `sbatch` is not held to them."""
+    """Rules that Danlu enforces but a partition cannot express. Users of plain `sbatch` are not bound by these
+    rules."""
     rules = {
         "who may use it": bool(queue.users or queue.teams),
         "cards per job": queue.max_gpus is not None or queue.max_shards is not None,

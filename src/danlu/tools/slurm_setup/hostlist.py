@@ -1,4 +1,4 @@
-"""Names of nodes as Slurm writes them: `n1, n2, n3, x` is `n[1-3],x`. Pure."""
+"""Node names in Slurm's notation: `n1, n2, n3, x` is `n[1-3],x`. Pure."""
 
 import re
 from collections.abc import Iterable
@@ -7,9 +7,9 @@ _NUMBERED = re.compile(r"(.*\D)(\d{1,9})")
 
 
 def folded(names: Iterable[str]) -> str:
-    """The inverse of writing out: numbers at the end of names become ranges, and keep their zeros."""
+    """The inverse of expanding: trailing numbers become ranges, and keep their leading zeros."""
     split = {name: _NUMBERED.fullmatch(name) for name in names}
-    # `n09` and `n10` belong together, `n9` and `n09` are different machines.
+    # `n09` and `n10` belong together; `n9` and `n09` are different machines.
     padded = {(found[1], len(found[2])) for found in split.values() if found and found[2].startswith("0")}
     groups: dict[tuple[str, int], list[int]] = {}
     for name, found in split.items():

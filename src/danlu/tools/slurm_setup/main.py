@@ -61,7 +61,7 @@ def _init(options: argparse.Namespace) -> int:
             f"export SLURM_CONF={folder}/slurm.conf",
             "sinfo",
             "srun hostname",
-            # A server apart from one's own, and no folder that only the real machines have.
+            # A separate server, and no folder that exists only on the real machines.
             f"export DANLU_HOME={folder}/danlu DANLU_ENGINE_KIND=slurm DANLU_ENGINE_SHARED_DIR={folder}/shared",
             f"danlu up --detach --config {options.config}",
         ]
@@ -111,7 +111,7 @@ def _played_here(plan: Blueprint, folder: str, port: int) -> Blueprint:
         raise Invalid(f"--port takes the first of {len(plan.names) + 1} free ports, not {port}")
     notes = plan.notes
     if plan.has_accounting:
-        notes += ("there is no database in what this machine plays: `slurm.accounting` is left out",)
+        notes += ("a cluster played by this machine has no database: `slurm.accounting` is ignored",)
     host = socket.gethostname().partition(".")[0]
     place = place_below(folder, pwd.getpwuid(os.getuid()).pw_name, port)
     return replace(plan, place=place, controller=host, has_accounting=False, notes=notes)
@@ -142,7 +142,7 @@ def _try_files(plan: Blueprint, folder: str) -> dict[str, str]:
 
 
 def _password(path: str) -> str:
-    """The one that is there, so that the files of a running cluster can be written again; or else a new one."""
+    """The existing password, so that the files of a running cluster can be written again; otherwise a new password."""
     try:
         with open(path) as file:
             found = re.search(r"(?m)^StoragePass=(\w+)$", file.read())
@@ -152,7 +152,7 @@ def _password(path: str) -> str:
 
 
 def _write(folder: str, files: Mapping[str, str], *, force: bool) -> None:
-    """All of them, or none if one would overwrite something else."""
+    """Write all files, or none if any would overwrite other content."""
     for name, text in files.items():
         path = os.path.join(folder, name)
         try:
@@ -163,7 +163,7 @@ def _write(folder: str, files: Mapping[str, str], *, force: bool) -> None:
         except (OSError, UnicodeDecodeError):
             is_other = True
         if is_other and not force:
-            raise Refused(f"{path} is there, and would change", "`--force` overwrites it, `--out` writes elsewhere")
+            raise Refused(f"{path} exists with other content", "`--force` overwrites it, `--out` writes elsewhere")
     try:
         os.makedirs(folder, exist_ok=True)
         for name, text in files.items():
@@ -173,7 +173,7 @@ def _write(folder: str, files: Mapping[str, str], *, force: bool) -> None:
 
 
 def _write_one(path: str, text: str, mode: int) -> None:
-    # Whole or not at all, and a secret is never readable, not even for a moment.
+    # Write atomically, and never let a secret be readable.
     new = f"{path}.new"
     with open(new, "w", opener=lambda name, flags: os.open(name, flags, mode)) as file:
         os.fchmod(file.fileno(), mode)

@@ -1,4 +1,4 @@
-"""How the files get onto the real machines: two shell scripts and a README. Pure."""
+"""The rollout to the real machines: two shell scripts and a README. Pure."""
 
 from collections.abc import Sequence
 
@@ -10,9 +10,9 @@ _INSTALL = """\
 #!/bin/sh
 # Makes this machine a part of the Slurm cluster {cluster}. As root, in the folder with the files:
 #   sh install.sh           the machine's name says which part: controller, node, or both
-#   sh install.sh client    a machine that people log in to: the commands, no daemon but munge
-# It may be run again at any time, also after a change of the files. Files that it replaces are kept beside the new
-# ones (slurm.conf.~1~). The controller comes first: its munge key is what the others need as munge.key in this folder.
+#   sh install.sh client    a login machine: the commands, no daemon but munge
+# It may be run again at any time, also after a change of the files. Replaced files are kept beside the new
+# ones (slurm.conf.~1~). The controller comes first: the others need its munge key as munge.key in this folder.
 set -eu
 cd "$(dirname "$0")"
 controller={controller}
@@ -60,7 +60,7 @@ fi
 # 2. The user of the controller, with one number on all machines.
 id slurm >/dev/null 2>&1 || useradd --system --uid 64030 --home-dir /nonexistent --shell /usr/sbin/nologin slurm
 
-# 3. The key. Whoever has it can be anybody in the cluster.
+# 3. The key. Its owner can act as any user of the cluster.
 if [ -s munge.key ]; then
     install -o munge -g munge -m 400 munge.key /etc/munge/munge.key
 elif [ $is_controller = no ]; then
@@ -71,7 +71,7 @@ elif [ ! -s /etc/munge/munge.key ]; then
     chmod 400 /etc/munge/munge.key
 fi
 
-# 4. Does the machine have what the file says? Slurm refuses one that has less.
+# 4. Compare the machine with the file. Slurm refuses a machine that has less.
 if [ $is_node = yes ]; then
     sh ./check-node.sh || refuse "put the machine in order, or correct nodes.toml and run \\`danlu slurm init\\` again"
 fi
@@ -103,7 +103,7 @@ start() {{
     fi
 }}
 if has_systemd && [ $is_node = yes ] && command -v nvidia-smi >/dev/null; then
-    # slurmd ends if a card's device is not there yet; asking the driver makes them.
+    # slurmd exits if the device of a card does not exist yet; a query of the driver creates the devices.
     more=/etc/systemd/system/slurmd.service.d
     mkdir -p $more
     printf '[Service]\\nExecStartPre=-%s -L\\n' "$(command -v nvidia-smi)" >$more/danlu.conf
@@ -132,7 +132,7 @@ say "done: $(srun --version)"
 
 _CHECK = """\
 #!/bin/sh
-# Compares this machine with what slurm.conf says of it.
+# Compares this machine with its line in slurm.conf.
 set -eu
 cd "$(dirname "$0")"
 fail=0
@@ -216,7 +216,7 @@ def render_rollout(plan: Blueprint) -> str:
 
 
 def first_test(plan: Blueprint) -> str:
-    """The one command that shows that it works."""
+    """The command that shows that the cluster works."""
     if not plan.has_cards:
         return "srun hostname"
     return "srun --gres=gpu:1 nvidia-smi -L"
@@ -256,7 +256,7 @@ On machines that people only log in to: `sh install.sh client`.
 ## Test
 ```sh
 sinfo                                   # every node is idle
-{first_test(plan):<39} # the one card that the job got
+{first_test(plan):<39} # the card of the job
 srun --pty bash -i                      # a shell on a node
 ```
 A node is not idle: `scontrol show node NAME` says why (Reason), /var/log/slurm/slurmd.log on it says more.
@@ -265,13 +265,13 @@ A node is not idle: `scontrol show node NAME` says why (Reason), /var/log/slurm/
 The file with the nodes is Danlu's own too. Into its `[engine]` goes `kind = "slurm"`{_shared_line(plan)}.
 Then on {plan.controller}, as root, so that jobs run as who submits them:
 ```sh
-danlu doctor --config nodes.toml --deep      # what is missing, what it costs, what mends it
-danlu serve --config nodes.toml              # says how the first administrator logs in
+danlu doctor --config nodes.toml --deep      # gaps, their cost, and advice
+danlu serve --config nodes.toml              # prints how the first administrator logs in
 ```
 On a real cluster `[[nodes]]` is for `danlu slurm init` and `--fake` only: Danlu asks Slurm which nodes there are.
 `[[queues]]` adds its rules to the partitions of the same name.
 
-## What was decided, and why
+## Decisions and reasons
 | line | why |
 |---|---|
 """

@@ -25,7 +25,7 @@ CONSTRAINTS = [
     Line(
         "ConstrainDevices",
         "yes",
-        "A job can open no card but its own. Its CUDA_VISIBLE_DEVICES begins at 0; the real numbers are in "
+        "A job can open only its own cards. Its CUDA_VISIBLE_DEVICES begins at 0; the real numbers are in "
         "SLURM_JOB_GPUS.",
     ),
 ]
@@ -47,14 +47,14 @@ def _cards(plan: Blueprint, machines: Machines, devices: str) -> Iterator[str]:
 
 
 def render_cgroup_conf(plan: Blueprint) -> str:
-    head = f"# cgroup.conf of the cluster {plan.cluster}: what the kernel holds jobs to.\n"
+    head = f"# cgroup.conf of the cluster {plan.cluster}: the limits that the kernel enforces on jobs.\n"
     if plan.place.is_here:
         return f"{head}# Nothing: the nodes are larger than the machine that plays them.\nCgroupPlugin=autodetect\n"
     return head + render_lines(CONSTRAINTS)
 
 
 def render_slurmdbd_conf(plan: Blueprint, password: str) -> str:
-    """For the controller only, and for the eyes of its `SlurmUser` only: there is a password in it."""
+    """For the controller only, readable by its `SlurmUser` only: the file contains a password."""
     return (
         f"# slurmdbd.conf of the cluster {plan.cluster}, for {plan.controller} only. Keep it secret.\n"
         + render_lines(

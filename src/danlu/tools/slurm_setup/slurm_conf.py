@@ -1,4 +1,4 @@
-"""slurm.conf: its lines, each with the reason why it is there. Releases from 22.05 on read it. Pure."""
+"""slurm.conf: its lines, each with a reason. Slurm 22.05 and later can read the file. Pure."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -9,14 +9,14 @@ from danlu.tools.slurm_setup.blueprint import Blueprint, Machines, Partition
 from danlu.tools.slurm_setup.hostlist import folded
 
 PORT = 6817
-# As many tasks as an array of Danlu may have.
+# The largest array of Danlu, plus one.
 MOST_JOBS = 100_001
 _LONGEST_WINDOW = timedelta(days=30)
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One line of a file, and why. No reason: it speaks for itself."""
+    """A line of a file, with its reason. Empty: obvious."""
 
     name: str
     value: str
@@ -26,16 +26,16 @@ class Line:
 def render_slurm_conf(plan: Blueprint) -> str:
     head = [
         f"# slurm.conf of the cluster {plan.cluster}: the same file on every machine, in /etc/slurm.",
-        "# Written by `danlu slurm init`: change the file that it was made from, and run that again.",
+        "# Written by `danlu slurm init`: change its input file, and run the command again.",
     ]
     if plan.place.is_here:
-        head[0] = f"# slurm.conf of {plan.cluster} as this one machine plays it. Not for real machines."
+        head[0] = f"# slurm.conf of {plan.cluster} played by this machine. Not for real machines."
     blocks = [
-        ("Who is who", _identity(plan)),
-        ("What a job is given, and held to", _confinement(plan)),
-        ("In which order", _order(plan)),
-        ("When something breaks", _trouble(plan)),
-        ("What is remembered", _memory(plan)),
+        ("Identity", _identity(plan)),
+        ("Resources of jobs, and their limits", _confinement(plan)),
+        ("Order", _order(plan)),
+        ("Failures", _trouble(plan)),
+        ("Records", _memory(plan)),
     ]
     text = "\n".join(head) + "\n"
     for title, lines in blocks:
@@ -47,7 +47,7 @@ def render_slurm_conf(plan: Blueprint) -> str:
 
 
 def decisions(plan: Blueprint) -> Iterator[Line]:
-    """Every line that needed a decision, with its reason."""
+    """Every line with a reason."""
     for part in (_identity, _confinement, _order, _trouble, _memory):
         yield from (line for line in part(plan) if line.why)
 
@@ -59,8 +59,8 @@ def render_lines(lines: list[Line]) -> str:
 
 
 _MACHINES_WHY = (
-    "RealMemory is 5 % (at least 1 GiB) less than the file says: the system needs some, and a machine that shows less "
-    "than its RealMemory is refused by Slurm. `slurmd -C` on a machine prints what it really has."
+    "RealMemory is 5 % (at least 1 GiB) less than the file says: the system needs some, and Slurm refuses a machine "
+    "with less than its RealMemory. `slurmd -C` on a machine prints its real size."
 )
 
 
@@ -72,7 +72,9 @@ def _identity(plan: Blueprint) -> list[Line]:
         Line("SlurmctldHost", address, "The machine that queues and places. Nodes and commands find it by this name."),
         Line("SlurmctldPort", str(place.port or PORT)),
         Line("SlurmUser", place.user, "The controller needs no root; slurmd does, to start jobs as their owners."),
-        Line("AuthType", "auth/munge", "One key, /etc/munge/munge.key, the same on all machines, says who asks."),
+        Line(
+            "AuthType", "auth/munge", "Requests are authenticated with one key, /etc/munge/munge.key, on all machines."
+        ),
     ]
     if place.is_here:
         lines += [Line("SlurmdUser", place.user), Line("AuthInfo", f"socket={place.run}/munge.socket")]
@@ -95,7 +97,7 @@ def _confinement(plan: Blueprint) -> list[Line]:
         Line(
             "SelectType",
             "select/cons_tres",
-            "Cores, memory and cards are given out one by one, so that several jobs share a machine.",
+            "Cores, memory and cards are allocated individually, so that several jobs share a machine.",
         ),
         Line(
             "SelectTypeParameters", "CR_Core_Memory", "A core belongs to one job at a time, and memory is counted too."
@@ -103,8 +105,8 @@ def _confinement(plan: Blueprint) -> list[Line]:
         Line(
             "DefMemPerCPU",
             str(min(one.memory_per_cpu_mib for one in plan.partitions)),
-            "Of jobs that ask for no memory: the machine's share of each core. Without it each would take all the "
-            "memory of its machine, and nothing would run beside it.",
+            "For jobs without a memory request: the machine's memory per core. Otherwise such a job would take all the "
+            "memory of its machine, and no other job could run there.",
         ),
     ]
     if plan.place.is_here:
@@ -119,7 +121,7 @@ def _confinement(plan: Blueprint) -> list[Line]:
     return [
         *lines,
         *_gres(plan),
-        Line("ProctrackType", "proctrack/cgroup", "A job's processes are known by their cgroup: none stays behind."),
+        Line("ProctrackType", "proctrack/cgroup", "A job's processes are tracked by cgroup: none stays behind."),
         Line(
             "TaskPlugin",
             "task/affinity,task/cgroup",
@@ -128,7 +130,7 @@ def _confinement(plan: Blueprint) -> list[Line]:
         Line(
             "MpiDefault",
             "none",
-            "torchrun and the like need nothing of Slurm; `srun --mpi=pmi2` is for programs that speak MPI.",
+            "torchrun and the like need no MPI support of Slurm; `srun --mpi=pmi2` is for MPI programs.",
         ),
     ]
 
@@ -139,8 +141,8 @@ def _gres(plan: Blueprint) -> list[Line]:
     if not plan.shards_per_gpu:
         return [Line("GresTypes", "gpu", "Whole cards: `--gres=gpu:1`, `--gres=gpu:MODEL:2`.")]
     why = (
-        f"Whole cards (`--gres=gpu:1`) and shares of one (`--gres=shard:N` of {plan.shards_per_gpu}). A card that is "
-        "shared is not given to who wants it whole, and the other way round."
+        f"Whole cards (`--gres=gpu:1`) and shares of one (`--gres=shard:N` of {plan.shards_per_gpu}). A shared card "
+        "is not given to a job for whole cards, and the other way round."
     )
     return [Line("GresTypes", "gpu,shard", why)]
 
@@ -149,26 +151,30 @@ def _order(plan: Blueprint) -> list[Line]:
     times = [one.max_time or _LONGEST_WINDOW for one in plan.partitions]
     window = max(timedelta(days=1), min(_LONGEST_WINDOW, max(times)))
     return [
-        Line("SchedulerType", "sched/backfill", "Short jobs with a time limit go ahead where they delay nobody."),
+        Line("SchedulerType", "sched/backfill", "Short jobs with a time limit go ahead if they delay no other job."),
         Line(
             "SchedulerParameters",
             f"batch_sched_delay=0,bf_continue,bf_interval=10,bf_resolution=300,bf_window={_minutes(window)}",
-            "Batch jobs start at once instead of within 3 s; it looks ahead as far as the longest time limit, so that "
-            "expected starts are known.",
+            "Batch jobs start at once instead of within 3 s; backfill looks ahead as far as the longest time limit, so "
+            "that expected starts are known.",
         ),
         Line(
             "PriorityType",
             "priority/basic",
-            "First come, first served, moved only by `--nice`: fair share, quotas and priorities are Danlu's, and two "
-            "masters of one order would fight. The same with and without accounting.",
+            "First come, first served, moved only by `--nice`: Danlu does fair share, quotas and priorities, and a "
+            "second order would conflict. The same with and without accounting.",
         ),
         Line(
             "PreemptType",
             "preempt/none",
-            "Danlu asks borrowers to checkpoint and give back; Slurm stops nobody by itself.",
+            "Danlu asks borrowers to checkpoint and stop; Slurm stops no job by itself.",
         ),
         Line("PreemptMode", "OFF"),
-        Line("EnforcePartLimits", "ALL", "What a queue can never run is refused at once, and does not wait for ever."),
+        Line(
+            "EnforcePartLimits",
+            "ALL",
+            "A job that its queue can never run is refused at once, instead of waiting for ever.",
+        ),
         Line("MaxJobCount", str(MOST_JOBS), "Room for the largest array of Danlu."),
         Line("MaxArraySize", str(MOST_JOBS)),
     ]
@@ -179,34 +185,34 @@ def _trouble(plan: Blueprint) -> list[Line]:
         Line(
             "ReturnToService",
             "2",
-            "A machine that comes back is used again without anybody's word. To take one out use `scontrol update "
+            "A machine that comes back is used again automatically. To drain a machine, use `scontrol update "
             "NodeName=X State=DRAIN Reason=...`: DOWN would last for a moment only.",
         ),
         Line(
             "JobRequeue",
             "1",
-            "Jobs of a machine that died go back to the queue (after about 2 minutes), and start again.",
+            "Jobs of a dead machine go back to the queue (after about 2 minutes), and start again.",
         ),
         Line("SlurmctldTimeout", "120"),
         Line(
             "SlurmdTimeout",
             "300",
-            "A machine may be silent for so long before its jobs are given up: long enough for an update.",
+            "The jobs of a silent machine are given up after this time: long enough for an update.",
         ),
         Line("InactiveLimit", "0"),
         Line("KillWait", str(max(1, int(plan.grace.total_seconds()))), "Between TERM and KILL: `engine.grace`."),
         Line(
             "UnkillableStepTimeout",
             "180",
-            "A process that hangs in a slow file system gets this long before its machine is taken out.",
+            "A process that hangs in a slow file system gets this long before its machine is drained.",
         ),
     ]
 
 
 def _memory(plan: Blueprint) -> list[Line]:
     lines = [
-        Line("MinJobAge", "600", "Ended jobs stay in `squeue` for so many seconds, for who asks late."),
-        Line("JobAcctGatherType", "jobacct_gather/linux", "What jobs really use, for `sstat`."),
+        Line("MinJobAge", "600", "Ended jobs stay in `squeue` for this many seconds, for late queries."),
+        Line("JobAcctGatherType", "jobacct_gather/linux", "Measures the real usage of jobs, for `sstat`."),
     ]
     if not plan.has_accounting:
         return [
@@ -225,8 +231,9 @@ def _memory(plan: Blueprint) -> list[Line]:
         Line(
             "AccountingStorageType",
             "accounting_storage/slurmdbd",
-            "Every job is kept. Nobody is held to accounts (no AccountingStorageEnforce): quotas are Danlu's, and who "
-            "is in no account may still work.",
+            "Every job is recorded. Accounts are not enforced (no AccountingStorageEnforce): Danlu enforces "
+            "quotas, and "
+            "users without an account may still work.",
         ),
         Line("AccountingStorageHost", plan.controller),
         *([Line("AccountingStorageTRES", ",".join(counted))] if counted else []),
@@ -270,7 +277,7 @@ def _partition(one: Partition) -> str:
 
 
 def _time(time: timedelta) -> str:
-    """Rounded up to minutes, which is how Slurm counts."""
+    """Rounded up to minutes, the unit of Slurm."""
     days, rest = divmod(_minutes(time), 1440)
     return f"{days}-{rest // 60:02d}:{rest % 60:02d}:00"
 

@@ -12,7 +12,7 @@ _SCRIPT = """\
 # This machine plays the Slurm cluster {cluster}: {count} nodes with pretend cards. Everything is below {folder}.
 #   sh try.sh up        start it; then SLURM_CONF={folder}/slurm.conf makes sinfo, srun, sbatch mean it
 #   sh try.sh down      end its jobs and daemons
-# As root, jobs run as who submits them; as anybody else, as you. Jobs are real, cards and limits are not.
+# As root, jobs run as their submitter; otherwise, as you. Jobs are real, cards and limits are not.
 set -eu
 folder={folder}
 nodes="{nodes}"
@@ -21,13 +21,13 @@ PATH=$PATH:/usr/sbin:/sbin
 run=$folder/run
 
 refuse() {{ echo "error: $*" >&2; exit 1; }}
-# A zombie that nobody has buried yet is not alive.
+# A zombie is not alive.
 alive() {{
     pid=$(cat "$1" 2>/dev/null) && [ -n "$pid" ] && grep -qs '^State:[[:space:]]*[^ZX[:space:]]' "/proc/$pid/status"
 }}
 wait_for() {{ n=0; until "$@" >/dev/null 2>&1; do n=$((n + 1)); [ $n -lt 600 ] || return 1; sleep 0.1; done; }}
 answers() {{ scontrol ping | grep -q UP; }}
-# A node is called idle as soon as it answers, a second before its version is known; who runs there then loses output.
+# A node is idle as soon as it answers, a second before its version is known; a job that runs there then loses output.
 all_idle() {{ [ "$(sinfo -h -N -t idle,mix,alloc -o '%v %N' | grep '^[0-9]' | sort -u | wc -l)" = {count} ]; }}
 no_jobs() {{ [ -z "$(squeue -h -t R,CG,S,CF)" ]; }}
 
@@ -56,7 +56,7 @@ up() {{
 }}
 
 down() {{
-    # Jobs first: what a lost job leaves behind would look for its controller for ever.
+    # Jobs first: the processes of a lost job would search their controller for ever.
     if alive "$run/slurmctld.pid"; then
         squeue -h -o %A | sort -u | xargs -r scancel || true
         wait_for no_jobs || true
@@ -82,7 +82,7 @@ esac
 
 
 def place_below(folder: str, user: str, port: int) -> Place:
-    """Everything below one folder, on ports from `port` on."""
+    """All paths below one folder, and ports from `port` on."""
     if not re.fullmatch(r"/[\w./+-]+", folder, re.ASCII):
         raise Invalid(f"Slurm cannot have its files in `{folder}`", "use `--out` with a path of plain letters")
     if len(f"{folder}/run/munge.socket.lock") > _LONGEST_SOCKET:

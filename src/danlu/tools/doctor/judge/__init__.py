@@ -1,1 +1,1 @@
-"""Judging facts, pure: what is missing, what it costs, what to do."""
+"""Judge facts, pure: the gap, its cost, and advice."""

@@ -1,4 +1,4 @@
-"""What Slurm remembers of jobs and people, and what Danlu's server may do. Pure."""
+"""Slurm's accounting, and the rights of Danlu's server. Pure."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -17,7 +17,8 @@ def judge_accounting(slurm: Slurm, config: Mapping[str, str], wishes: Wishes, *,
         yield note(
             "accounting.off",
             "Slurm keeps no accounts (no slurmdbd)",
-            "how a job ended after Slurm forgot it is known from its own last word only; teams are not Slurm accounts; "
+            "after Slurm has forgotten a job, only the job's own exit file tells how it ended; teams are not "
+            "Slurm accounts;  "
             "jobs of plain `sbatch` leave no trace of their use after their end",
             "not needed for Danlu's own quotas and reports. For a new cluster: `[slurm] accounting = true`, and",
             "danlu slurm init nodes.toml",
@@ -30,7 +31,7 @@ def judge_accounting(slurm: Slurm, config: Mapping[str, str], wishes: Wishes, *,
             yield warning(
                 "accounting.cards",
                 "AccountingStorageTRES does not name gres/gpu",
-                "cards are in no account: `sacct` and `sreport` know cores only, and Slurm's limits cannot count them",
+                "cards are not accounted: `sacct` and `sreport` show cores only, and Slurm's limits cannot count cards",
                 "in slurm.conf; then restart slurmctld",
                 "AccountingStorageTRES=gres/gpu,gres/shard",
             )
@@ -38,7 +39,7 @@ def judge_accounting(slurm: Slurm, config: Mapping[str, str], wishes: Wishes, *,
         yield note(
             "accounting.gather",
             "JobAcctGatherType=none",
-            "nobody can see how much memory and time a job really used (`sstat`, `sacct`)",
+            "there are no figures of the memory and time that a job really used (`sstat`, `sacct`)",
             "in slurm.conf; then restart slurmctld and every slurmd",
             "JobAcctGatherType=jobacct_gather/linux",
         )
@@ -48,15 +49,15 @@ def _database(slurm: Slurm, config: Mapping[str, str]) -> Iterator[Finding]:
     said = slurm.clusters
     where = config.get("AccountingStorageHost", "slurmdbd")
     if said is None:
-        yield unchecked("accounting.database", "the command `sacctmgr` is not here")
+        yield unchecked("accounting.database", "the command `sacctmgr` is not installed here")
         return
     if not said.is_ok:
         words = f"no answer within {said.took_s:.0f} s" if said.is_late else last_words(said.err)
         yield warning(
             "accounting.database",
             f"slurmdbd on {where} cannot be asked: {words}",
-            "jobs run on, and are written down later; until then ends that Slurm has forgotten cannot be looked up, "
-            "and a controller that restarts knows no limits",
+            "jobs keep running, and are recorded later; until then, how forgotten jobs ended cannot be looked up, "
+            "and a restarted controller knows no limits",
             f"on {where}:",
             "systemctl status slurmdbd mariadb",
             "journalctl -u slurmdbd -n 50",
@@ -75,9 +76,7 @@ def _database(slurm: Slurm, config: Mapping[str, str]) -> Iterator[Finding]:
         return
     waiting = re.search(r"DBD Agent queue size:\s*(\d+)", slurm.statistics.out if slurm.statistics else "")
     if waiting and int(waiting[1]) > MANY_MESSAGES:
-        costs = (
-            "it cannot be reached from the controller, or is too slow; when the heap is full, jobs are missing for ever"
-        )
+        costs = "the controller cannot reach it, or it is too slow; when the backlog is full, jobs are missing for ever"
         yield warning("accounting.behind", f"{waiting[1]} messages wait for slurmdbd", costs)
     else:
         yield ok("accounting.database", f"slurmdbd on {where} answers")
@@ -92,15 +91,15 @@ def _associations(slurm: Slurm, config: Mapping[str, str], wishes: Wishes) -> It
     people = {user for _, user in pairs if user} - {"root"}
     accounts = {account for account, _ in pairs} - {"root"}
     found = (
-        f"only who has an account in Slurm may submit: {plural(len(people), 'person', 'people')}, "
+        f"only users with a Slurm account may submit: {plural(len(people), 'person', 'people')}, "
         f"{plural(len(accounts), 'account')}"
     )
     if wishes.makes_accounts:
-        takes = "" if slurm.user.is_root else "; to add takes a server of root or of an operator of Slurm"
+        takes = "" if slurm.user.is_root else "; adding accounts needs a server run by root or by a Slurm operator"
         yield note(
             "accounting.enforced",
             f"{found}; the server adds those of teams",
-            f"only who is in no team and has no account there is refused by Slurm{takes}",
+            f"Slurm refuses only users without a team and without a Slurm account{takes}",
             "for each of them `danlu team add TEAM NAME`, or:",
             "sacctmgr -i add account ACCOUNT",
             "sacctmgr -i add user NAME account=ACCOUNT",
@@ -110,7 +109,8 @@ def _associations(slurm: Slurm, config: Mapping[str, str], wishes: Wishes) -> It
     yield level(
         "accounting.enforced",
         found,
-        "a job of anybody else is refused by Slurm; one for a team that is no account there goes under its person's",
+        "Slurm refuses jobs of other users; a job for a team without a Slurm account uses the default account of "
+        "its user",
         "for each team and its people (names as in Danlu):",
         "sacctmgr -i add account TEAM",
         "sacctmgr -i add user NAME account=TEAM",
@@ -123,20 +123,20 @@ def judge_rights(slurm: Slurm, config: Mapping[str, str], wishes: Wishes) -> Ite
 
 def _as_root(config: Mapping[str, str], wishes: Wishes) -> Iterator[Finding]:
     if wishes.as_submitter:
-        yield ok("rights.root", "root here: each job is submitted as the person whose it is")
+        yield ok("rights.root", "running as root: each job is submitted as its owner")
     elif not wishes.is_shared:
-        yield ok("rights.own", "a server of root's own: jobs run as root")
+        yield ok("rights.own", "a personal server of root: jobs run as root")
     else:
         yield warning(
             "rights.as_root",
-            'run_as = "server", and this is root: jobs of all people run as root',
-            "whoever may submit a job owns every node",
+            'run_as = "server", and this is root: the jobs of all users run as root',
+            "any user who may submit a job controls every node",
             "in danlu.toml:",
             "[engine]",
             'run_as = "submitter"',
         )
     if config.get("DisableRootJobs", "no").lower() == "yes":
-        costs = "root's own jobs are refused (those that it submits for people are not); `--deep` cannot look as root"
+        costs = "root's own jobs are refused (jobs that root submits for users are not); `--deep` cannot run as root"
         yield note("rights.root_jobs", "DisableRootJobs=YES", costs, RECONFIGURE, "DisableRootJobs=NO")
 
 
@@ -144,9 +144,9 @@ def _as_one(name: str, config: Mapping[str, str], wishes: Wishes) -> Iterator[Fi
     if wishes.as_submitter:
         yield problem(
             "rights.submitter",
-            f'run_as = "submitter" needs a server of root, and this is {name}',
+            f'run_as = "submitter" needs a server run by root, and this is {name}',
             "the server refuses to start",
-            "start it as root (or look again as root: `sudo danlu doctor`), or:",
+            "start it as root (or check again as root: `sudo danlu doctor`), or:",
             'run_as = "server"      # danlu.toml, in [engine]',
         )
     else:
@@ -154,15 +154,15 @@ def _as_one(name: str, config: Mapping[str, str], wishes: Wishes) -> Iterator[Fi
         yield level(
             "rights.one_user",
             f"{name} here: all jobs run as {name}",
-            "people can read and stop each other's jobs and files, and Slurm counts them as one person; jobs of plain "
+            "users can read and stop each other's jobs and files, and Slurm counts them as one user; jobs of plain "
             "`sbatch` can be seen, not stopped. Fine for one person, not for a lab",
-            "run the server as root: it gives up its rights before it touches anything of a person's",
+            "run the server as root: it drops its privileges before it touches a user's files",
         )
     if is_set(config.get("PrivateData")):
         yield warning(
             "rights.private",
             f"PrivateData={config['PrivateData']}: Slurm hides things from {name}",
-            "cards that others hold look free, and their jobs and use are missing everywhere",
+            "cards held by others look free, and the jobs and usage of others are missing everywhere",
             f"run the server as root, or make {name} an operator:",
             f"sacctmgr -i modify user {name} set adminlevel=operator",
         )

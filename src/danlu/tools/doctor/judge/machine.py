@@ -1,4 +1,4 @@
-"""One machine as the `local` engine would use it, and the server on it. Pure."""
+"""A machine for the `local` engine, and its server. Pure."""
 
 from collections.abc import Iterator, Mapping
 
@@ -6,7 +6,7 @@ from danlu import __version__
 from danlu.tools.doctor.facts import Machine, Server, Wishes
 from danlu.tools.doctor.findings import Finding, note, ok, plural, problem, warning
 
-# Below these: the kernel cannot kill a whole cgroup; exit codes are lost with the keeper.
+# Older kernels cannot kill a whole cgroup; and exit codes are lost with the keeper.
 KILLS_GROUPS, KEEPS_EXITS = (5, 14), (6, 15)
 FEW_FILES = 4096
 SMALL_SHM_MIB = 1024
@@ -20,12 +20,12 @@ def judge_server(server: Server | None) -> Iterator[Finding]:
         return
     said = f"danlu {server.version} at {server.address}, engine {server.engine}"
     if server.trouble:
-        costs = "states keep as they were, nothing new starts"
+        costs = "job states stay as they are, and no job starts"
         yield warning(
-            "server.trouble", f"{said}: {server.trouble}", costs, "it goes on by itself when the cause is gone"
+            "server.trouble", f"{said}: {server.trouble}", costs, "it continues by itself when the cause is gone"
         )
     elif server.version != __version__:
-        yield note("server.version", f"{said}; this command is {__version__}", "some of its answers may be read wrong")
+        yield note("server.version", f"{said}; this command is {__version__}", "some of its answers may be misread")
     else:
         yield ok("server.up", said)
 
@@ -37,7 +37,7 @@ def judge_system(machine: Machine, wishes: Wishes) -> Iterator[Finding]:
         yield note(
             "system.kernel",
             f"Linux {kernel} is older than 6.15",
-            "if the keeper itself is killed, runs go on, but how they end cannot be known: LOST",
+            "if the keeper itself is killed, its runs continue, but their exit status stays unknown: LOST",
         )
     if wishes.store_url.startswith("postgresql") and not machine.has_psycopg:
         costs = "the server does not start"
@@ -52,7 +52,7 @@ def judge_system(machine: Machine, wishes: Wishes) -> Iterator[Finding]:
         yield warning(
             "system.files",
             f"a process may open {machine.open_files} files at most",
-            "beyond some hundred jobs at once, or as many people who follow logs, the server refuses more",
+            "beyond some hundred running jobs or log followers, the server refuses more",
             "where the server is started (systemd: in [Service]):",
             "LimitNOFILE=65536",
         )
@@ -61,7 +61,7 @@ def judge_system(machine: Machine, wishes: Wishes) -> Iterator[Finding]:
 def judge_local_cards(machine: Machine, wishes: Wishes) -> Iterator[Finding]:
     cards = machine.cards
     if wishes.fake_gpus:
-        yield note("cards.fake", f"pretended: {wishes.fake_gpus}", "jobs get numbers of cards, and no cards")
+        yield note("cards.fake", f"pretended: {wishes.fake_gpus}", "jobs get card numbers, but no cards")
     if cards.models:
         counted: Mapping[str, int] = {model: cards.models.count(model) for model in dict.fromkeys(cards.models)}
         listed = ", ".join(f"{number} × {model}" for model, number in counted.items())
@@ -78,7 +78,7 @@ def judge_local_cards(machine: Machine, wishes: Wishes) -> Iterator[Finding]:
         yield problem(
             "cards.driver",
             f"the NVIDIA driver does not answer: {cards.trouble}",
-            "there are no cards for anybody until it does",
+            "no job gets a card until it does",
             "after an update of the driver the machine must be restarted; else see",
             "nvidia-smi",
             "dmesg | grep -i nvrm",
@@ -87,7 +87,7 @@ def judge_local_cards(machine: Machine, wishes: Wishes) -> Iterator[Finding]:
         yield problem(
             "cards.no_driver",
             f"{plural(cards.on_bus, 'NVIDIA card')} in the machine, and no driver",
-            "there are no cards for anybody",
+            "no job gets a card",
             "install the driver, and restart:",
             "apt-get install nvidia-driver      # Debian; Ubuntu: ubuntu-drivers install",
         )
@@ -101,17 +101,17 @@ def judge_groups(machine: Machine) -> Iterator[Finding]:
         "a service of systemd needs this line in [Service]; without root: `systemd-run --user --scope -p Delegate=yes`"
     )
     if groups.holds_memory:
-        yield ok("cgroups.memory", "memory limits of jobs (`--mem`) are held by the kernel")
+        yield ok("cgroups.memory", "the kernel enforces memory limits of jobs (`--mem`)")
     else:
         yield warning(
             "cgroups.memory",
             f"memory limits cannot be set: {groups.why_no_memory}",
-            "`--mem` counts for placing jobs only: one that takes more brings the machine down with it",
+            "`--mem` is used for placement only: a job that exceeds it can bring the machine down",
             f"run the server as root, or have a cgroup delegated to it; {delegate}",
             "Delegate=yes",
         )
     if groups.pools:
-        yield ok("cgroups.kill", "each job has a cgroup: a stop takes every process of it")
+        yield ok("cgroups.kill", "each job has a cgroup: a stop ends all its processes")
     else:
         yield note(
             "cgroups.kill",
@@ -148,21 +148,22 @@ def judge_local_rights(machine: Machine, wishes: Wishes) -> Iterator[Finding]:
     if wishes.as_submitter and not machine.user.is_root:
         yield problem(
             "rights.submitter",
-            f'run_as = "submitter" needs a server of root, and this is {machine.user.name}',
+            f'run_as = "submitter" needs a server run by root, and this is {machine.user.name}',
             "the server refuses to start",
-            "start it as root (or look again as root: `sudo danlu doctor`), or:",
+            "start it as root (or check again as root: `sudo danlu doctor`), or:",
             'run_as = "server"      # danlu.toml, in [engine]',
         )
     elif wishes.as_submitter:
-        yield ok("rights.root", "root here: each job runs as the person whose it is")
+        yield ok("rights.root", "running as root: each job runs as its owner")
     elif wishes.is_shared:
         yield warning(
             "rights.one_user",
             f"all jobs run as {machine.user.name}",
-            "whoever may submit one can read all logs and act as an administrator. Fine for one person, not for a lab",
+            "any user who may submit jobs can read all logs and act as an administrator. Fine for one user, not "
+            "for a lab",
             "run the server as root, and in danlu.toml:",
             "[engine]",
             'run_as = "submitter"',
         )
     else:
-        yield ok("rights.own", f"a server of {machine.user.name}'s own: jobs run as {machine.user.name}")
+        yield ok("rights.own", f"a personal server of {machine.user.name}: jobs run as {machine.user.name}")

@@ -54,13 +54,15 @@ def _closed(names: list[str], state: str, why: str) -> Finding:
         )
         return warning("nodes.invalid", found, cards, do, f"slurmd -C      # on {names[0]}", resume)
     if "NOT_RESPONDING" in words or "*" in state:
-        do = f"its slurmd is not heard: on {names[0]}; the last if it stays down when slurmd is back:"
+        do = f"slurmd does not answer: on {names[0]}; the last command only if the node stays down when slurmd is back:"
         look = ("systemctl status slurmd", "journalctl -u slurmd -n 50")
         return warning("nodes.silent", found, cards, do, *look, resume)
     if "DRAIN" in " ".join(words):
-        return warning("nodes.drained", found, cards, "somebody or Slurm took it out; when its cause is gone:", resume)
+        return warning(
+            "nodes.drained", found, cards, "an administrator or Slurm drained it; when the cause is gone:", resume
+        )
     if why.startswith("Not responding"):
-        do = f"it was not heard for too long: if slurmd runs there again (systemctl status slurmd, on {names[0]}),"
+        do = f"it did not answer for too long: if slurmd runs there again (systemctl status slurmd, on {names[0]}),"
         return warning("nodes.down", found, cards, f"{do} take it back:", resume)
     return warning("nodes.down", found, cards, "when its cause is gone:", resume)
 
@@ -83,7 +85,7 @@ def judge_cards(
     yield from _shards(kinds, nodes, wishes)
     drained = [one.name for one in nodes if is_set(one.pairs.get("GresDrain"))]
     if drained:
-        yield note("cards.drained", f"Slurm has taken cards out on {named(drained)}", "they are given to nobody")
+        yield note("cards.drained", f"Slurm has drained cards on {named(drained)}", "no job gets these cards")
 
 
 def _cards_of(node: NodeLine) -> int:
@@ -95,7 +97,7 @@ def _no_cards(kinds: set[str]) -> Finding:
     return warning(
         "cards.none",
         f"Slurm knows of no card: {lacks}",
-        "`--gpus` and `--shards` are refused, and jobs that use cards all the same collide on them",
+        "`--gpus` and `--shards` are refused, and jobs that use cards anyway collide",
         f"{RESTART} (`danlu slurm init` writes these files whole)",
         "GresTypes=gpu,shard",
         "NodeName=… Gres=gpu:rtx3090:4,shard:256",
@@ -110,7 +112,7 @@ def _models(models: list[str], nodes: Sequence[NodeLine]) -> Iterator[Finding]:
         yield note(
             "cards.untyped",
             f"cards without a model: {named(untyped)}",
-            "`--gpus rtx3090:2` is refused there; people take whatever card comes",
+            "`--gpus rtx3090:2` is refused there; jobs there get any card",
             "name it in Gres= of slurm.conf and as Type= in gres.conf; restart slurmctld and slurmd",
             "Gres=gpu:rtx3090:4",
         )
@@ -122,7 +124,7 @@ def _models(models: list[str], nodes: Sequence[NodeLine]) -> Iterator[Finding]:
             yield warning(
                 "cards.spelling",
                 f"one model in several spellings: {named(names)}",
-                "to Slurm they are different cards: who asks for one waits while the other is idle",
+                "to Slurm these are different cards: a job for one spelling waits while cards of the other are idle",
                 "one spelling in every Gres= and Type=; restart slurmctld and slurmd",
             )
     for model in filter(None, models):
@@ -143,7 +145,7 @@ def _models(models: list[str], nodes: Sequence[NodeLine]) -> Iterator[Finding]:
 
 
 def _devices(nodes: Sequence[NodeLine], gres_conf: str) -> Iterator[Finding]:
-    """Of nodes whose cards gres.conf names; it may leave them to be found, or be another one there."""
+    """Compare nodes whose cards gres.conf names. The file may leave detection to Slurm, or differ on the nodes."""
     counts = {node.name: (len(devices_of(gres_conf, node.name)), _cards_of(node)) for node in nodes}
     odd = {name: count for name, count in counts.items() if count[0] and count[0] != count[1]}
     if odd:
@@ -152,7 +154,7 @@ def _devices(nodes: Sequence[NodeLine], gres_conf: str) -> Iterator[Finding]:
             "cards.devices",
             f"gres.conf here names {devices} cards of {name}, slurm.conf {cards}"
             + (f"; it differs on {named(odd)}" if len(odd) > 1 else ""),
-            "with fewer slurmd ends at its start or Slurm takes the node out; with more some are given to nobody",
+            "with fewer, slurmd fails to start or Slurm drains the node; with more, some cards are never used",
             "as many in Gres= of slurm.conf as in File= of gres.conf; restart slurmctld, and slurmd on the node",
             f"NodeName={name} Name=gpu Type=… File=/dev/nvidia[0-{max(cards - 1, 0)}]    # gres.conf",
         )
@@ -173,7 +175,7 @@ def _shards(kinds: set[str], nodes: Sequence[NodeLine], wishes: Wishes) -> Itera
         yield warning(
             "cards.uneven",
             f"shards that do not divide by the cards: {named(uneven)}",
-            "Slurm gives some cards more of them than others, and `danlu gpus` counts wrong",
+            "Slurm gives some cards more shards than others, and `danlu gpus` shows wrong numbers",
             "in Gres= and in gres.conf a multiple of the number of cards",
         )
     if not per_card and not uneven:

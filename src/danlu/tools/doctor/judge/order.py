@@ -1,4 +1,4 @@
-"""In which order jobs go, and what Slurm does when something breaks. Pure."""
+"""The order of jobs, and Slurm's reaction to failures. Pure."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import timedelta
@@ -13,7 +13,7 @@ from danlu.tools.doctor.texts import is_set, parameter, seconds_in
 RECONFIGURE = "in slurm.conf, then `scontrol reconfigure`"
 SHORT_MEMORY_S, GOOD_MEMORY_S = 60, 300
 FEW_JOBS = 10_000
-_WINDOW = 1440  # minutes that backfill looks ahead if nothing is said
+_WINDOW = 1440  # minutes that backfill looks ahead by default
 _LARGEST_WINDOW = timedelta(days=30)
 
 
@@ -23,7 +23,7 @@ def judge_order(config: Mapping[str, str], partitions: Sequence[Mapping[str, str
         before += 1
         yield finding
     if not before:
-        yield ok("order.backfill", "small jobs fill gaps, priorities have their effect")
+        yield ok("order.backfill", "small jobs fill gaps, and priorities take effect")
 
 
 def _order(config: Mapping[str, str], partitions: Sequence[Mapping[str, str]]) -> Iterator[Finding]:
@@ -32,7 +32,7 @@ def _order(config: Mapping[str, str], partitions: Sequence[Mapping[str, str]]) -
         yield warning(
             "order.builtin",
             "SchedulerType=sched/builtin: strictly one after the other",
-            "one big job that waits holds back every small one behind it, and nobody is told when a job will start",
+            "a waiting big job blocks every small job behind it, and jobs have no expected start",
             "in slurm.conf; then restart slurmctld",
             "SchedulerType=sched/backfill",
         )
@@ -42,7 +42,7 @@ def _order(config: Mapping[str, str], partitions: Sequence[Mapping[str, str]]) -
     if delay is None or (seconds_in(delay) or 0) > 1:
         yield note(
             "order.delay",
-            f"batch_sched_delay is {delay or '3 (not set)'}: batch jobs are looked at in heaps",
+            f"batch_sched_delay is {delay or '3 (not set)'}: Slurm schedules batch jobs in batches",
             "each job starts some seconds later than it could",
             RECONFIGURE,
             f"SchedulerParameters={_with(parameters, 'batch_sched_delay=0')}",
@@ -65,7 +65,7 @@ def _window(parameters: str, partitions: Sequence[Mapping[str, str]]) -> Iterato
         yield note(
             "order.window",
             f"backfill looks {given // 60} h ahead, jobs may take {wanted // 60} h",
-            "big jobs behind long ones have no expected start, and small ones may overtake them again and again",
+            "big jobs behind long jobs have no expected start, and small jobs may overtake them repeatedly",
             RECONFIGURE,
             f"SchedulerParameters={_with(parameters, f'bf_window={wanted}', 'bf_resolution=300')}",
         )
@@ -78,16 +78,16 @@ def _with(parameters: str, *wanted: str) -> str:
 
 
 def _nice(config: Mapping[str, str]) -> Iterator[Finding]:
-    """Danlu's priorities below the usual one are `--nice`; where the weights sum up to less, all end at 1."""
+    """Danlu's priorities below the default become `--nice`. With a smaller sum of weights, all priorities end at 1."""
     if config.get("PriorityType") != "priority/multifactor":
         return
     weights = [config.get(name, "0") for name in config if name.startswith("PriorityWeight")]
     most = sum(int(weight) for weight in weights if weight.isdigit())
     deepest = (DEFAULT_PRIORITY - 1) * NICE_PER_STEP
     if most < deepest:
-        costs = "`--priority` below 5 changes nothing: nobody's priority in Slurm is above 1, and it goes by age alone"
+        costs = "`--priority` below 5 has no effect: all priorities in Slurm are at most 1, and only age counts"
         if most:
-            costs = "the lowest `--priority` are all the same to Slurm: what it counts ends at 1"
+            costs = "the lowest values of `--priority` are equal to Slurm: its priorities end at 1"
         yield note(
             "order.nice",
             f"priority/multifactor with weights of {most} in all; one step of `--priority` is {NICE_PER_STEP}",
@@ -99,13 +99,13 @@ def _nice(config: Mapping[str, str]) -> Iterator[Finding]:
         yield note(
             "order.two_masters",
             "Slurm has a fair share of its own (PriorityWeightFairShare)",
-            "both order jobs: who is first at Danlu may wait behind others in Slurm. Quotas hold all the same",
+            "both order jobs: the first job in Danlu may wait behind others in Slurm. Quotas still hold",
         )
 
 
 def judge_trouble(slurm: Slurm, config: Mapping[str, str], wishes: Wishes) -> Iterator[Finding]:
     found = [*_ends(config), *_full(slurm, config), *_nodes_lost(config), *_stops(config, wishes), *_plugins(config)]
-    yield from found or [ok("trouble.ready", "lost nodes, ended jobs and stops are given enough time")]
+    yield from found or [ok("trouble.ready", "timeouts for lost nodes, ended jobs and stops are long enough")]
 
 
 def _ends(config: Mapping[str, str]) -> Iterator[Finding]:
@@ -123,7 +123,7 @@ def _ends(config: Mapping[str, str]) -> Iterator[Finding]:
         yield level(
             "trouble.forgets",
             f"MinJobAge={age}: ended jobs are forgotten after {age} s",
-            "if Danlu is away for longer, how a job ended is known only from its own last word, or from accounting; a "
+            "if Danlu is down for longer, only the job's own exit file or accounting tells how a job ended; a "
             "job whose node died then is lost without a reason",
             RECONFIGURE,
             "MinJobAge=600",
@@ -134,11 +134,11 @@ def _full(slurm: Slurm, config: Mapping[str, str]) -> Iterator[Finding]:
     most = seconds_in(config.get("MaxJobCount", ""))
     jobs = len(slurm.queue.out.split()) if slurm.queue and slurm.queue.is_ok else 0
     if most and jobs > 0.8 * most:
-        costs = "soon every submit is refused; Danlu keeps its own, and sends them when there is room"
+        costs = "soon every submit is refused; Danlu keeps its own jobs, and hands them over when there is room"
         found = f"{jobs} jobs are in a queue that takes {most} (MaxJobCount)"
         yield warning("trouble.full", found, costs, "in slurm.conf; then restart slurmctld", "MaxJobCount=100001")
     elif most and most < FEW_JOBS:
-        costs = "a large array does not fit: what is beyond waits with Danlu until there is room"
+        costs = "a large array does not fit: the rest waits in Danlu until there is room"
         do = "in slurm.conf; then restart slurmctld"
         yield note("trouble.few", f"Slurm keeps at most {most} jobs (MaxJobCount)", costs, do, "MaxJobCount=100001")
 
@@ -146,10 +146,10 @@ def _full(slurm: Slurm, config: Mapping[str, str]) -> Iterator[Finding]:
 def _nodes_lost(config: Mapping[str, str]) -> Iterator[Finding]:
     patience, message = seconds_in(config.get("SlurmdTimeout", "")), seconds_in(config.get("MessageTimeout", ""))
     if patience == 0:
-        costs = "jobs of a machine that died run for ever in the books, and hold their quota"
+        costs = "jobs of a dead machine count as running for ever, and hold their quota"
         yield warning(
             "trouble.never_down",
-            "SlurmdTimeout=0: no node is ever called down",
+            "SlurmdTimeout=0: no node is ever set down",
             costs,
             RECONFIGURE,
             "SlurmdTimeout=300",
@@ -158,7 +158,7 @@ def _nodes_lost(config: Mapping[str, str]) -> Iterator[Finding]:
         yield warning(
             "trouble.timeout",
             f"SlurmdTimeout={patience} is not more than twice MessageTimeout={message}",
-            "while it waits for one dead node the controller hears no other: healthy nodes are called down, and "
+            "while the controller waits for a dead node, it ignores the others: healthy nodes are set down, and "
             "their jobs begin again",
             RECONFIGURE,
             "SlurmdTimeout=300",
@@ -167,12 +167,12 @@ def _nodes_lost(config: Mapping[str, str]) -> Iterator[Finding]:
         yield note(
             "trouble.return",
             "ReturnToService=0: a node that was down stays down",
-            "after each power cut somebody has to bring back every node by hand",
+            "after each power cut, an administrator must resume every node by hand",
             RECONFIGURE,
             "ReturnToService=2",
         )
     if config.get("JobRequeue") == "0":
-        costs = "plain `sbatch` jobs of a node that died are gone. Danlu's begin again: it asks for that itself"
+        costs = "plain `sbatch` jobs of a dead node are lost. Danlu requests a requeue for its own jobs"
         yield note("trouble.requeue", "JobRequeue=0", costs, RECONFIGURE, "JobRequeue=1")
 
 
@@ -191,13 +191,13 @@ def _stops(config: Mapping[str, str], wishes: Wishes) -> Iterator[Finding]:
 def _plugins(config: Mapping[str, str]) -> Iterator[Finding]:
     for name in ("JobSubmitPlugins", "CliFilterPlugins"):
         if is_set(config.get(name)):
-            costs = "a script of this site may change or refuse what Danlu submits; its words are shown to people"
+            costs = "a script of this site may change or refuse Danlu's jobs; users see its messages"
             yield note("trouble.plugins", f"{name}={config[name]}", costs)
     if config.get("EnforcePartLimits", "NO") == "NO":
         yield note(
             "trouble.part_limits",
             "EnforcePartLimits=NO: jobs beyond a partition's limits are taken, and wait for ever",
-            "Danlu refuses what it knows to be too long; plain `sbatch` users wait without a word",
+            "Danlu refuses jobs over the limits; users of plain `sbatch` wait without a message",
             RECONFIGURE,
             "EnforcePartLimits=ALL",
         )

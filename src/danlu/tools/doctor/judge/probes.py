@@ -1,4 +1,4 @@
-"""What small jobs saw on the nodes (`--deep`). Pure."""
+"""Observations of small jobs on the nodes (`--deep`). Pure."""
 
 import re
 from collections.abc import Iterator
@@ -36,13 +36,13 @@ def _silent(look: DeepLook) -> Iterator[Finding]:
             by_trouble.setdefault(probe.trouble, []).append(probe.node)
     for trouble, names in by_trouble.items():
         if re.search(r"(?i)invalid (account|qos)|permission denied|not permitted|policy", trouble):
-            costs = "nothing could be seen from inside; a server of the same user can run no job either"
-            # A server of root submits as others.
+            costs = "the nodes could not be checked from inside; a server of the same user can run no job either"
+            # A root server submits jobs as other users.
             level = warning if look.user.is_root else problem
-            found = f"Slurm takes no job of {look.user.name}: {trouble}"
+            found = f"Slurm accepts no job of {look.user.name}: {trouble}"
             if "account" in trouble:
                 add = f"sacctmgr -i add user {look.user.name} account=TEAM"
-                yield level("deep.refused", found, costs, "an administrator of Slurm can let them in:", add)
+                yield level("deep.refused", found, costs, "a Slurm administrator can add this user:", add)
             else:
                 yield level("deep.refused", found, costs)
         elif trouble.startswith("no room"):
@@ -66,13 +66,13 @@ def _folder(look: DeepLook, heard: list[Probe]) -> Iterator[Finding]:
         yield problem(
             "deep.folder",
             f"{look.folder} is not the same folder on {named(blind)}",
-            "a run there finds neither its script nor its log, and ends before it begins",
+            "a run there cannot see its script and its log, and fails at its start",
             "mount it there under the same name, or choose another in danlu.toml:",
             "[engine]",
             'shared_dir = "/mnt/share/danlu"',
         )
     if mute:
-        costs = "a run there cannot say that it began, nor how it ended"
+        costs = "a run there cannot report its start and its end"
         yield problem(
             "deep.read_only", f"{look.folder} cannot be written on {named(mute)}", costs, "mount it with `rw`"
         )
@@ -92,12 +92,12 @@ def _people(look: DeepLook, heard: list[Probe]) -> Iterator[Finding]:
                 other.setdefault(name, []).append(probe.node)
     do = "one source for all machines (LDAP, or the same lines in /etc/passwd and /etc/group)"
     if wrong:
-        found = f"{look.user.name} has another number on {named(wrong)}"
-        yield problem("deep.uid", found, "jobs run as somebody else, who cannot read their files", do)
+        found = f"{look.user.name} has another uid on {named(wrong)}"
+        yield problem("deep.uid", found, "jobs run as another user, who cannot read their files", do)
     if other:
         places = dict.fromkeys(node for nodes in other.values() for node in nodes)
-        found = f"{named(other)}: another number on {named(places)} than here"
-        yield problem("deep.users", found, "their jobs read and write files of somebody else", do)
+        found = f"{named(other)}: another uid on {named(places)} than here"
+        yield problem("deep.users", found, "their jobs read and write files of another user", do)
     if missing:
         places = dict.fromkeys(node for nodes in missing.values() for node in nodes)
         found = f"{named(missing)}: unknown on {named(places)}"
@@ -105,7 +105,7 @@ def _people(look: DeepLook, heard: list[Probe]) -> Iterator[Finding]:
     if look.users and not (wrong or other or missing):
         yield ok(
             "deep.users",
-            f"{plural(len(look.users), 'person', 'people')} of this machine have the same number on every node",
+            f"{plural(len(look.users), 'person', 'people')} of this machine have the same uid on every node",
         )
 
 
@@ -134,7 +134,7 @@ def _clocks(heard: list[Probe]) -> Iterator[Finding]:
     costs = "starts and ends are shown wrong; at five minutes munge refuses every request of that node"
     yield level(
         "deep.clock",
-        f"clocks that are off: {listed}",
+        f"wrong clocks: {listed}",
         costs,
         "on these nodes:",
         "systemctl status chronyd",
@@ -143,7 +143,7 @@ def _clocks(heard: list[Probe]) -> Iterator[Finding]:
 
 
 def clock_apart(probe: Probe) -> float | None:
-    """At least so many seconds: it was read at some moment between the question and the answer."""
+    """The least possible offset in seconds: the node's clock was read between question and answer."""
     if probe.clock is None:
         return None
     return max(probe.asked_at - probe.clock, probe.clock - probe.answered_at, 0.0)
@@ -155,13 +155,13 @@ def _cards(heard: list[Probe]) -> Iterator[Finding]:
         first = next(iter(loose.values()))
         yield warning(
             "deep.devices",
-            f"a job that asked for no card could open {named(first, 2)} on {named(loose)}",
-            "jobs can use cards that were given to others: the constraint is not in force there",
+            f"a job without cards could open {named(first, 2)} on {named(loose)}",
+            "jobs can use cards of other jobs: the constraint is not in force there",
             f"{IN_CGROUP_CONF} (with TaskPlugin=task/cgroup in slurm.conf)",
             "ConstrainDevices=yes",
         )
     elif held := [probe.node for probe in heard if probe.shut_cards]:
-        yield ok("deep.devices", f"cards that were not asked for cannot be opened ({plural(len(held), 'node')})")
+        yield ok("deep.devices", f"jobs cannot open cards they did not request ({plural(len(held), 'node')})")
 
 
 def _memory(heard: list[Probe]) -> Iterator[Finding]:

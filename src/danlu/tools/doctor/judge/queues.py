@@ -28,7 +28,7 @@ def judge_queues(partitions: Sequence[Pairs], wishes: Wishes) -> Iterator[Findin
         yield warning(
             "queues.no_default",
             "no partition is the default",
-            "jobs that name no `--queue` are refused",
+            "jobs without `--queue` are refused",
             RECONFIGURE,
             f"PartitionName={names[0]} … Default=YES",
         )
@@ -41,7 +41,7 @@ def judge_queues(partitions: Sequence[Pairs], wishes: Wishes) -> Iterator[Findin
 
 
 def open_queues(partitions: Sequence[Pairs]) -> list[str]:
-    """Those that start jobs: the default one first, those that are not for everybody last."""
+    """The partitions that start jobs: the default first, restricted partitions last."""
     up = [one for one in partitions if one.get("State") == "UP" and one.get("RootOnly") != "YES"]
     up.sort(key=lambda one: (one.get("Default") != "YES", bool(_restrictions(one))))
     return [one["PartitionName"] for one in up]
@@ -56,9 +56,9 @@ def _unknown(names: list[str], wishes: Wishes) -> Iterator[Finding]:
     if unknown:
         yield warning(
             "queues.unknown",
-            f"danlu.toml has queues that Slurm has no partition for: {named(unknown)}",
-            "jobs for them are refused by Slurm",
-            f"name them as Slurm does ({named(names)}), or add the partitions to slurm.conf",
+            f"queues in danlu.toml without a Slurm partition: {named(unknown)}",
+            "Slurm refuses jobs for these queues",
+            f"use the names of Slurm ({named(names)}), or add the partitions to slurm.conf",
         )
 
 
@@ -69,13 +69,13 @@ def _closed(partitions: Sequence[Pairs], default: str) -> Iterator[Finding]:
     for state, names in by_state.items():
         if state != "UP":
             where = "it" if len(names) == 1 else "them"
-            costs = f"jobs for {where} wait, and start none" if state == "DOWN" else f"Danlu refuses jobs for {where}"
+            costs = f"jobs for {where} wait and do not start" if state == "DOWN" else f"Danlu refuses jobs for {where}"
             is_for_all = default in names
             level = warning if is_for_all else note
             yield level(
                 "queues.state",
                 f"{named(names)}: {state}",
-                f"{costs}; {default} is where jobs go that name no `--queue`" if is_for_all else costs,
+                f"{costs}; {default} is the default of jobs without `--queue`" if is_for_all else costs,
                 "if that is not meant:",
                 *map(_open, names[:3]),
             )
@@ -102,15 +102,15 @@ def _one(one: Pairs) -> Iterator[Finding]:
         yield warning(
             "queues.oversubscribed",
             f"{name}: OverSubscribe={share}",
-            "cores are given to several jobs at once: all of them are slower than they expect",
+            "several jobs share the same cores, and all of them run slower",
             RECONFIGURE,
             f"PartitionName={name} … OverSubscribe=NO",
         )
     if one.get("RootOnly") == "YES":
-        yield warning("queues.root_only", f"{name}: RootOnly=YES", "jobs of people are refused there")
+        yield warning("queues.root_only", f"{name}: RootOnly=YES", "users' jobs are refused there")
     limits = _restrictions(one)
     if limits:
-        costs = "who is not in them is refused by Slurm, after Danlu has said yes"
+        costs = "Slurm refuses other users, after Danlu has accepted the job"
         yield note("queues.restricted", f"{name}: {', '.join(limits)}", costs)
 
 
@@ -126,7 +126,7 @@ def _endless(partitions: Sequence[Pairs], wishes: Wishes) -> Iterator[Finding]:
         yield note(
             "queues.endless",
             f"jobs without a time limit in {named(endless)}",
-            "while such a job runs nobody can be told when the next one starts, and small ones cannot fill gaps",
+            "while such a job runs, the next jobs have no expected start, and small jobs cannot fill gaps",
             "in danlu.toml (plain `sbatch`: DefaultTime= of the partition):",
             "[jobs]",
             'default_time = "1d"',

@@ -1,4 +1,4 @@
-"""Can Slurm be asked at all: its commands, its controller, who it takes us for, its releases. Pure."""
+"""Whether Slurm can be reached: its commands, controller, authentication and releases. Pure."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -10,12 +10,14 @@ from danlu.tools.doctor.texts import NodeLine, Version, is_set, parse_conf, pars
 
 NEEDED = ("sbatch", "squeue", "scontrol", "scancel", "srun")
 WANTED = ("sacct", "sacctmgr", "sdiag")
-# The oldest and the newest release that Danlu's own tests run on.
+# The oldest and the newest release that Danlu's tests run on.
 OLDEST, NEWEST = (22, 5), (24, 11)
 SLOW_S, TOO_SLOW_S = 0.5, 2.0
-_NOTHING_WORKS = "nothing can be submitted, seen or stopped there; what runs, runs on, and Danlu concludes nothing"
+_NOTHING_WORKS = (
+    "no job can be submitted, seen or stopped there; running jobs continue, and Danlu keeps their last known state"
+)
 
-_FIND_CONF = "copy slurm.conf from the controller, or say where it is; a lab without Slurm: `danlu slurm init`"
+_FIND_CONF = "copy slurm.conf from the controller, or set its path; a lab without Slurm: `danlu slurm init`"
 _FITS = "commands may not be newer than the controller, nor more than two releases older"
 _COMPARE = "sha256sum /etc/munge/munge.key; date -u"
 
@@ -26,10 +28,10 @@ def judge_commands(slurm: Slurm) -> Iterator[Finding]:
         yield problem(
             "commands.missing",
             f"not on the PATH here: {', '.join(missing)}",
-            "Danlu drives Slurm through its own commands, and can do nothing without them",
+            "Danlu controls Slurm through Slurm's commands, and cannot work without them",
             "install them on this machine, or set PATH for the server",
             "apt-get install slurm-client      # Debian, Ubuntu",
-            "dnf install slurm                 # RHEL and its kin, from EPEL",
+            "dnf install slurm                 # RHEL and its relatives, from EPEL",
         )
         return
     folders = dict.fromkeys(slurm.paths[name].rpartition("/")[0] for name in NEEDED)
@@ -37,14 +39,14 @@ def judge_commands(slurm: Slurm) -> Iterator[Finding]:
     shown = f"Slurm {'.'.join([release_of(version), *map(str, version[2:])])}" if version else "Slurm's commands"
     yield ok("commands.found", f"{shown}, in {named(folders, 2)}")
     if version and version[:2] < OLDEST:
-        costs = "shards and several options came later: what asks for them is refused; nobody tested the rest"
-        yield note("commands.version", f"{release_of(version)} is older than what Danlu is tested with", costs)
+        costs = "shards and several options came later: jobs with these are refused; the rest is untested"
+        yield note("commands.version", f"{release_of(version)} is older than the releases Danlu is tested with", costs)
     elif version and version[:2] > NEWEST:
-        costs = "Slurm changes what it prints between releases; if a number looks wrong, this may be why"
-        yield note("commands.version", f"{release_of(version)} is newer than what Danlu is tested with", costs)
+        costs = "Slurm changes its output between releases; this may be the cause of a wrong number"
+        yield note("commands.version", f"{release_of(version)} is newer than the releases Danlu is tested with", costs)
     lacking = [name for name in WANTED if not slurm.paths.get(name)]
     if lacking:
-        costs = "how jobs ended cannot be asked of the accounting, nor what it lacks"
+        costs = "the accounting cannot be queried: neither how jobs ended, nor its own gaps"
         yield note("commands.optional", f"not on the PATH: {', '.join(lacking)}", costs)
 
 
@@ -52,7 +54,7 @@ def judge_controller(slurm: Slurm) -> Iterator[Finding]:
     if slurm.conf is None and not slurm.ping:
         yield from _no_conf(slurm)
     elif slurm.ping is None:
-        yield unchecked("controller.up", "there is no `scontrol` to ask with")
+        yield unchecked("controller.up", "the command `scontrol` is not installed here")
     elif not slurm.ping.is_ok:
         yield from _no_answer(slurm, slurm.ping)
     else:
@@ -60,7 +62,7 @@ def judge_controller(slurm: Slurm) -> Iterator[Finding]:
 
 
 def _no_conf(slurm: Slurm) -> Iterator[Finding]:
-    costs = "the commands do not know whom to ask"
+    costs = "the commands do not know the controller"
     if slurm.conf_named_by:
         found = f"there is no {slurm.conf_path}, and {slurm.conf_named_by} names it"
         yield problem("controller.conf", found, costs, f"put the controller's there, or correct {slurm.conf_named_by}")
@@ -90,8 +92,8 @@ def _answers(slurm: Slurm, ping: Said) -> Iterator[Finding]:
         yield level(
             "controller.slow",
             f"{where} takes {slowest:.1f} s for an answer{queue}",
-            "Danlu asks it once in a few seconds, and less often the slower it is: starts and ends show later",
-            "`sdiag` on the controller shows who asks it most, and how long its scheduler takes",
+            "Danlu asks every few seconds, and less often if the answers are slow: starts and ends appear later",
+            "`sdiag` on the controller shows the most frequent callers, and how long the scheduler takes",
         )
     for role, name in down:
         costs = "if the other one fails too, nothing can be submitted, seen or stopped"
@@ -109,16 +111,17 @@ def _no_answer(slurm: Slurm, ping: Said) -> Iterator[Finding]:
         )
     elif "onfiguration source" in said or "onfiguration file" in said:
         found = f"Slurm's commands say: {error_words(said)}"
-        do = f"put {slurm.conf_path} in order, or copy the controller's" if slurm.conf_path else _FIND_CONF
+        do = f"correct {slurm.conf_path}, or copy the controller's" if slurm.conf_path else _FIND_CONF
         yield problem("controller.conf", found, _NOTHING_WORKS, do)
     elif "ncompatible versions" in said:
-        found = f"{where} is there, and does not understand commands of this release"
+        found = f"{where} answers, but does not understand commands of this release"
         yield problem("controller.version", found, _NOTHING_WORKS, f"{_FITS}: install its release here")
     elif "Zero Bytes" in said and slurm.door == "open":
-        # 22.05 hangs up on both without a word.
+        # 22.05 closes the connection without a message in both cases.
         yield problem(
             "controller.version",
-            f"{where} hangs up: it does not understand commands of this release, or does not believe who asks",
+            f"{where} closes the connection: it does not understand commands of this release, or the "
+            "authentication fails",
             _NOTHING_WORKS,
             f"{_FITS}. The munge key must be the same, and clocks agree. Compare here and on the controller:",
             "scontrol --version",
@@ -127,19 +130,19 @@ def _no_answer(slurm: Slurm, ping: Said) -> Iterator[Finding]:
     elif re.search(r"(?i)authentication", said) and slurm.munge and slurm.munge.is_ok:
         yield problem(
             "controller.refuses",
-            f"{where} does not believe who asks, though munge works here: another key, or clocks five minutes apart",
+            f"{where} refuses the authentication, though munge works here: another key, or clocks five minutes apart",
             _NOTHING_WORKS,
             "compare here and on the controller; after another key: systemctl restart munge",
             _COMPARE,
         )
     elif re.search(r"(?i)munge|authentication", said) or (slurm.munge and not slurm.munge.is_ok):
-        found = "Slurm's commands cannot prove who they are (see auth)"
-        yield problem("controller.down", found, _NOTHING_WORKS, "put munge in order first, then look again")
+        found = "Slurm's commands cannot authenticate (see auth)"
+        yield problem("controller.down", found, _NOTHING_WORKS, "fix munge first, then check again")
     elif "is not known here" in slurm.door:
         do = "in the DNS, or in /etc/hosts of this machine; or correct SlurmctldHost in slurm.conf"
         yield problem("controller.down", f"{where} cannot be found: {slurm.door}", _NOTHING_WORKS, do)
     elif ping.is_late and slurm.door in ("", "open"):
-        does = "takes connections, and says nothing" if slurm.door else "does not answer"
+        does = "accepts connections, but sends no answer" if slurm.door else "does not answer"
         found = f"{where} {does} for {ping.took_s:.0f} s"
         yield problem("controller.hangs", found, _NOTHING_WORKS, *_look_at(names[0] if names else "the controller"))
     else:
@@ -148,7 +151,7 @@ def _no_answer(slurm: Slurm, ping: Said) -> Iterator[Finding]:
 
 
 def error_words(said: str) -> str:
-    """What went wrong: the very last line of a command often says only that it did."""
+    """The error. The last line of a command's output often only repeats the failure."""
     errors = [line for line in said.splitlines() if " error: " in line]
     return last_words(errors[-1] if errors else said)
 
@@ -159,14 +162,14 @@ def _look_at(name: str) -> tuple[str, ...]:
 
 def judge_auth(slurm: Slurm, config: Mapping[str, str]) -> Iterator[Finding]:
     if slurm.ping is None or (slurm.conf_path and slurm.conf is None):
-        return  # which socket and which way would be guesses
+        return  # the socket and the method would be guesses
     conf = parse_conf(slurm.conf or "")
     kind = config.get("AuthType") or conf.get("authtype") or "auth/munge"
     if kind == "auth/none":
         yield problem(
             "auth.none",
-            "AuthType=auth/none: Slurm believes whatever name a request bears",
-            "anybody on the network can submit, read and stop jobs as anybody else",
+            "AuthType=auth/none: Slurm does not authenticate requests",
+            "anyone on the network can submit, read and stop jobs as any user",
             "in slurm.conf on every machine, with one munge key for all; restart all daemons",
             "AuthType=auth/munge",
         )
@@ -180,8 +183,8 @@ def judge_auth(slurm: Slurm, config: Mapping[str, str]) -> Iterator[Finding]:
         yield problem(
             "auth.key",
             f"/etc/munge/munge.key can be read by others (mode {slurm.munge_key_mode:04o})",
-            "whoever reads it can be anybody on the whole cluster, root too",
-            "here; and make a new key for all machines if strangers had accounts",
+            "a reader of this key can act as any user of the cluster, even root",
+            "here; and make a new key for all machines if untrusted users had accounts",
             "chmod 400 /etc/munge/munge.key",
         )
 
@@ -190,9 +193,9 @@ def _munge(slurm: Slurm) -> Iterator[Finding]:
     said = slurm.munge
     if said is None:
         if slurm.ping and slurm.ping.is_ok:
-            yield ok("auth.munge", "munge works: the controller knows who asks")
+            yield ok("auth.munge", "munge works: the controller authenticates requests")
         else:
-            yield unchecked("auth.munge", "the command `munge` is not here")
+            yield unchecked("auth.munge", "the command `munge` is not installed here")
     elif said.is_ok:
         yield ok("auth.munge", "munge works on this machine")
     else:
@@ -202,7 +205,7 @@ def _munge(slurm: Slurm) -> Iterator[Finding]:
             "auth.munge",
             f"munge does not work here: {words}",
             f"every command of Slurm fails, some of them after a minute (socket {where})",
-            "on this machine; its key must be that of all the others",
+            "on this machine; the key must be the same on all machines",
             "systemctl restart munge",
             "munge -n | unmunge",
         )
@@ -240,9 +243,9 @@ def judge_versions(slurm: Slurm, config: Mapping[str, str], nodes: list[NodeLine
 
 def _odd_commands(ours: Version, controller: Version) -> Iterator[Finding]:
     found = f"the commands here are {release_of(ours)}, the controller is {release_of(controller)}"
-    costs = "it works now; after an update of the controller by two more releases it will not"
+    costs = "this works now, but not after an update of the controller by two more releases"
     if ours[:2] > controller[:2]:
-        costs = "newer commands than the controller are not supported: some fail, some print other things"
+        costs = "commands newer than the controller are not supported: some fail, some print different output"
     yield note("versions.commands", found, costs, "install the controller's release on this machine")
 
 

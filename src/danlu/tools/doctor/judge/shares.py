@@ -1,4 +1,4 @@
-"""How Slurm shares out its nodes, and what holds jobs to what they got. Pure."""
+"""How Slurm shares its nodes, and how the limits of jobs are enforced. Pure."""
 
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -27,7 +27,7 @@ def judge_sharing(
     if kind == "select/cons_res":
         yield warning(
             "sharing.cons_res",
-            "SelectType=select/cons_res is the old way, and is gone in newer releases",
+            "SelectType=select/cons_res is obsolete, and removed in newer releases",
             "it does not know shards, nor which cores are near which card",
             f"{RESTART}, with no job running",
             "SelectType=select/cons_tres",
@@ -36,7 +36,7 @@ def judge_sharing(
         yield warning(
             "sharing.memory",
             f"SelectTypeParameters={how or 'nothing'}: memory is not counted",
-            "Slurm puts jobs together whose memory does not fit: the kernel kills one of them, and not the greedy one",
+            "Slurm overcommits memory: the kernel kills a job, often not the one with the highest usage",
             RESTART,
             "SelectTypeParameters=CR_Core_Memory",
         )
@@ -45,12 +45,12 @@ def judge_sharing(
         yield warning(
             "sharing.default_memory",
             f"no default for memory in {', '.join(lacking)}",
-            "a job that names no `--mem` takes all the memory of its node: nothing runs beside it, cards stay idle",
+            "a job without `--mem` takes all the memory of its node: no other job runs there, and cards stay idle",
             "in slurm.conf, then `scontrol reconfigure` (memory of a node, divided by its cores):",
             f"DefMemPerCPU={each}",
         )
     else:
-        yield ok("sharing.parts", "cores, memory and cards are given out one by one")
+        yield ok("sharing.parts", "cores, memory and cards are allocated individually")
 
 
 def _has_default_memory(config: Mapping[str, str], partition: Mapping[str, str]) -> bool:
@@ -68,12 +68,12 @@ def _memory_per_cpu(nodes: Sequence[NodeLine]) -> int:
 
 def judge_limits(slurm: Slurm, config: Mapping[str, str], *, has_cards: bool) -> Iterator[Finding]:
     if config.get("ProctrackType") == "proctrack/cgroup":
-        yield ok("limits.processes", "processes of a job are known by their cgroup: none outlives it")
+        yield ok("limits.processes", "processes are tracked by cgroup: none survives its job")
     else:
         yield warning(
             "limits.processes",
-            f"ProctrackType={config.get('ProctrackType')}: processes are found by their parents",
-            "one that detaches (setsid, a daemon) survives the end of its job, and keeps its card and memory",
+            f"ProctrackType={config.get('ProctrackType')}: processes are tracked by parent",
+            "a detached process (setsid, a daemon) survives the end of its job, and keeps its card and memory",
             f"{RESTART}, with no job running",
             "ProctrackType=proctrack/cgroup",
         )
@@ -81,8 +81,8 @@ def judge_limits(slurm: Slurm, config: Mapping[str, str], *, has_cards: bool) ->
     if "task/cgroup" not in plugins:
         yield warning(
             "limits.cgroup",
-            f"TaskPlugin={plugins if is_set(plugins) else 'none'}: the kernel holds jobs to nothing",
-            "a job can use every card, all the memory and all the cores of its node, whatever it asked for",
+            f"TaskPlugin={plugins if is_set(plugins) else 'none'}: the kernel enforces no limits on jobs",
+            "a job can use all cards, memory and cores of its node, regardless of its request",
             f"{RESTART}; and in cgroup.conf on every node the last three:",
             "TaskPlugin=task/affinity,task/cgroup",
             "ConstrainDevices=yes",
@@ -92,7 +92,7 @@ def judge_limits(slurm: Slurm, config: Mapping[str, str], *, has_cards: bool) ->
         return
     told = _constraints(slurm, config)
     if not told:
-        yield unchecked("limits.constraints", "neither Slurm nor a readable cgroup.conf says what is constrained")
+        yield unchecked("limits.constraints", "neither Slurm nor a readable cgroup.conf shows the constraints")
         return
     yield from _loose(told, has_cards=has_cards)
 
@@ -105,7 +105,7 @@ def _loose(told: Mapping[str, str], *, has_cards: bool) -> Iterator[Finding]:
         yield warning(
             "limits.devices",
             "ConstrainDevices=no: jobs can open every card of their node",
-            "a job can use or fill a card that was given to another; only CUDA_VISIBLE_DEVICES keeps them apart, and "
+            "a job can use or fill a card of another job; only CUDA_VISIBLE_DEVICES separates them, and "
             "anybody can change that",
             IN_CGROUP_CONF,
             "ConstrainDevices=yes",
@@ -114,7 +114,7 @@ def _loose(told: Mapping[str, str], *, has_cards: bool) -> Iterator[Finding]:
         yield warning(
             "limits.memory",
             "ConstrainRAMSpace=no: jobs can take more memory than they asked for",
-            "one greedy job brings its node to a halt, and the kernel kills what it likes, also of others",
+            "one job can bring its node to a halt, and the kernel may kill processes of other jobs",
             IN_CGROUP_CONF,
             "ConstrainRAMSpace=yes",
         )
@@ -134,12 +134,12 @@ def _loose(told: Mapping[str, str], *, has_cards: bool) -> Iterator[Finding]:
     if held:
         yield ok(
             "limits.held",
-            f"the kernel holds jobs to their {' and '.join(filter(None, [', '.join(held[:-1]), held[-1]]))}",
+            f"the kernel limits jobs to their {' and '.join(filter(None, [', '.join(held[:-1]), held[-1]]))}",
         )
 
 
 def _constraints(slurm: Slurm, config: Mapping[str, str]) -> dict[str, str]:
-    """What the controller prints at the end of its settings, or else what the file beside slurm.conf says."""
+    """The constraints printed by the controller, or else of the file beside slurm.conf."""
     told = {name.lower(): value for name, value in config.items() if name.startswith("Constrain")}
     return told or {
         name: value for name, value in parse_conf(slurm.cgroup_conf or "").items() if name.startswith("constrain")

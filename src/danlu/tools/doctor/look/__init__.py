@@ -1,1 +1,1 @@
-"""Looking at the machine, at Slurm and at nodes: commands and files become facts."""
+"""Observations of the machine, of Slurm and of nodes: commands and files become facts."""

@@ -1,4 +1,4 @@
-"""Seeing this machine: its cards, its cgroups, its folders, its clock, and the Danlu server on it."""
+"""Observe this machine: its cards, cgroups, folders and clock, and the Danlu server here."""
 
 import contextlib
 import importlib.util
@@ -82,7 +82,7 @@ def _cards_on_bus() -> int:
 
 
 def look_at_groups() -> Groups:
-    """Tried and taken away again, as the keeper would use them."""
+    """Create and remove cgroups, as the keeper would."""
     groups = KeeperGroups(f"doctor-{os.getpid()}", "auto")
     try:
         limited = groups.take_limited(_LEAST_MEMORY_MIB)
@@ -94,13 +94,14 @@ def look_at_groups() -> Groups:
 
 
 def look_at_folder(path: str) -> Folder:
-    """Whether files can be made there, or where it would be made; what was tried is taken away again."""
-    silent = Folder(path, trouble="it does not answer; is it on a mount whose server is gone?")
+    """Try to create a file in the folder, or in its nearest existing parent, and remove the file."""
+    silent = Folder(path, trouble="it does not answer; is its file server down?")
     return in_time(lambda: _folder(os.path.abspath(path)), silent)
 
 
 def look_at_mark(state_dir: str, shared_dir: str) -> tuple[str, str]:
-    """What a server that was started here before would say to the shared folder, and its hint."""
+    """The refusal, and its hint, of a server that was started here before with another shared folder; or empty
+    texts."""
     return in_time(lambda: _refusal(lambda: safe_folders.recognise(state_dir, shared_dir)), ("", ""))
 
 
@@ -152,7 +153,7 @@ def _is_given_away(fd: int) -> bool:
 
 
 def _reach(path: str) -> tuple[str, str]:
-    """What a server of root would say to it at its start."""
+    """The refusal of a root server at start, and its hint; or empty texts."""
     return _refusal(lambda: safe_folders.check_out_of_reach(path)) if os.getuid() == 0 else ("", "")
 
 
@@ -161,13 +162,14 @@ def _refusal(check: Callable[[], None]) -> tuple[str, str]:
         check()
     except Refused as refused:
         return refused.text, refused.hint
-    except OSError:  # not ours to read
+    except OSError:  # not readable for us
         pass
     return "", ""
 
 
 def _closed(place: str, *, is_ours: bool) -> list[str]:
-    """Folders above that others may not enter. The last one is the server's, which opens it by itself."""
+    """Parent folders that other users may not enter. The last folder belongs to the server, which opens it by
+    itself."""
     found = []
     parent = os.path.dirname(place) if is_ours else place
     while parent != "/":
@@ -179,7 +181,7 @@ def _closed(place: str, *, is_ours: bool) -> list[str]:
 
 
 def _mounted(path: str) -> tuple[str, str]:
-    """The kind and the source of the file system that a path is on."""
+    """Type and source of the file system of a path."""
     path = os.path.realpath(path)
     best, found = -1, ("", "")
     for line in (_read("/proc/self/mountinfo") or "").splitlines():
@@ -213,7 +215,7 @@ def look_at_clock() -> Clock:
 
 
 def look_at_server(addresses: list[str]) -> Server | None:
-    """The first of these that is there; a socket that does not exist is no server."""
+    """The first existing server. A missing socket is no server."""
     for address in addresses:
         if address.startswith("unix://") and not os.path.exists(address.removeprefix("unix://")):
             continue

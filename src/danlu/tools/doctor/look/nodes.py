@@ -1,4 +1,4 @@
-"""Seeing a cluster from inside (`--deep`): one small job on each node that takes jobs, and nothing left behind."""
+"""Check a cluster from inside (`--deep`): run a small job on each available node, and remove all its files."""
 
 import contextlib
 import os
@@ -19,7 +19,7 @@ from danlu.tools.doctor.texts import NodeLine, devices_of
 
 AT_ONCE = 8
 PATIENCE_S = 30.0
-SEEN_WITHIN_S = 5.0  # file systems of a network show new files a little late
+SEEN_WITHIN_S = 5.0  # network file systems show new files with a delay
 MOST_PEOPLE, MOST_NAMES = 50, 64
 _FIRST_PERSON, _LAST_PERSON = 1000, 59999
 
@@ -34,10 +34,10 @@ def look_at_nodes(
     up: Sequence[str],
     tell: Progress,
 ) -> DeepLook:
-    """Those of the nodes that are `asked` take jobs; `up` are the partitions that start them, the best first."""
+    """Probe the nodes in `asked`, which accept jobs. `up`: the partitions that start jobs, best first."""
     people = _people()
     if not asked:
-        return DeepLook((), slurm.user, people, folder, "no node of an open partition takes jobs")
+        return DeepLook((), slurm.user, people, folder, "no node of an open partition accepts jobs")
     token = secrets.token_hex(8)
     try:
         place, made = _prepared(folder, token)
@@ -66,7 +66,7 @@ def look_at_nodes(
 
 
 def _people() -> dict[str, int]:
-    """Accounts of persons that this machine knows by itself, and who called for root."""
+    """Personal accounts of this machine, and the caller of sudo."""
     found = {one.pw_name: one.pw_uid for one in pwd.getpwall() if _FIRST_PERSON <= one.pw_uid <= _LAST_PERSON}
     with contextlib.suppress(KeyError):
         caller = pwd.getpwnam(os.environ.get("SUDO_USER", ""))
@@ -75,7 +75,7 @@ def _people() -> dict[str, int]:
 
 
 def _prepared(folder: str, token: str) -> tuple[str, list[str]]:
-    """A folder of our own in it, with a word for the nodes; and the folders that had to be made for it."""
+    """Make a private folder with a token file for the nodes; return the folder, and the parents made for it."""
     made: list[str] = []
     missing, at = [], folder
     while not os.path.isdir(at):
@@ -89,7 +89,7 @@ def _prepared(folder: str, token: str) -> tuple[str, list[str]]:
     with open(os.path.join(place, "word"), "w", encoding="ascii") as file:
         os.fchmod(file.fileno(), 0o644)
         file.write(token)
-    # On nodes root may be nobody (root_squash), and writes there all the same.
+    # With root_squash, root on a node is another user, who must be able to write here too.
     os.chmod(place, 0o1777)
     return place, made
 
@@ -133,7 +133,7 @@ def _with_answer(probe: Probe, path: str) -> Probe:
 
 
 def _is_written(path: str) -> bool:
-    # Listing asks the server anew where a name that was missing a moment ago is remembered as missing.
+    # A listing asks the file server again. A lookup of the name might use a cached "not found".
     folder, name = os.path.split(path)
     try:
         return name in os.listdir(folder)

@@ -1,4 +1,5 @@
-"""Seeing a Slurm cluster from one machine: its commands, its files, its controller. No question takes long."""
+"""Observe a Slurm cluster from this machine: its commands, files and controller. Each command has a short time
+limit."""
 
 import contextlib
 import os
@@ -14,7 +15,7 @@ from danlu.tools.doctor.look.machine import whoami
 from danlu.tools.doctor.run import USUAL_PATH, ask, together
 from danlu.tools.doctor.texts import auth_socket, controller_doors, parse_conf, settings_in
 
-# Where Slurm's commands look, in their order; the last are those of other distributions and of a node without files.
+# The search order of Slurm's commands; the last entries are of other distributions and of nodes without own files.
 CONF_PLACES = ("/etc/slurm/slurm.conf", "/etc/slurm-llnl/slurm.conf", "/run/slurm/conf/slurm.conf")
 MUNGE_KEY = "/etc/munge/munge.key"
 DOOR_PATIENCE_S = 2.0
@@ -24,7 +25,7 @@ Progress = Callable[[str], None]
 
 
 def find_conf(given: str = "") -> str:
-    """The slurm.conf that the commands would read; empty if there is none."""
+    """The slurm.conf of the commands; empty if there is none."""
     wanted = given or os.environ.get("SLURM_CONF", "")
     return wanted or next((path for path in CONF_PLACES if os.path.exists(path)), "")
 
@@ -49,7 +50,7 @@ def look_at_slurm(given_conf: str, tell: Progress) -> Slurm:
     )
     if not seen.paths["scontrol"]:
         return seen
-    # A file that is named and not there makes every command wait for it, up to a minute; even `--version` reads it.
+    # A missing slurm.conf makes every command wait up to a minute; even `--version` reads the file.
     if conf_path and not os.path.exists(conf_path):
         return seen
     tell("asks slurmctld …")
@@ -64,9 +65,9 @@ def _asked(seen: Slurm, doors: list[tuple[str, int]], tell: Progress) -> Slurm:
         seen = replace(seen, ping=ping.result(), munge=munge.result(), version=version.result())
         assert seen.ping
         if not seen.ping.is_ok:
-            # Only now: who knocks and says nothing is an error in the controller's log.
+            # Only after a failed ping: a connection without a message is an error in the controller's log.
             seen = replace(seen, door=_knock(doors))
-            # Who is there and says no has more to say; who is not there is waited for, nine seconds long.
+            # A controller that refuses gives more details; a missing controller would cost nine seconds of waiting.
             asks_more = seen.door == "open" and not ping.result().is_late
             return replace(seen, config=_ask(seen, "scontrol", "show", "config")) if asks_more else seen
         tell("reads what slurmctld knows …")
@@ -118,7 +119,7 @@ def _munge(seen: Slurm) -> Said | None:
 
 
 def _knock(doors: list[tuple[str, int]]) -> str:
-    """`open` if anybody takes a connection where slurm.conf says that the controller listens."""
+    """`open` if a connection to a controller address in slurm.conf succeeds; otherwise the error."""
     what = ""
     for host, port in doors:
         try:
@@ -129,7 +130,7 @@ def _knock(doors: list[tuple[str, int]]) -> str:
         except TimeoutError:
             what = f"no connection to {host}:{port} within {DOOR_PATIENCE_S:.0f} s (a firewall?)"
         except OSError as error:
-            what = f"nobody listens at {host}:{port} ({error.strerror})"
+            what = f"nothing listens at {host}:{port} ({error.strerror})"
     return what
 
 
