@@ -18,11 +18,11 @@ from bench.place import Home, clean_environ
 from bench.timing import round_robin, whole_run
 from bench.wire import Wire
 from danlu.engines.slurm.engine import SlurmEngine
-from danlu.loops.dispatch import Teller
+from danlu.loops.dispatch import Dispatcher
 from danlu.loops.launch import Launcher
 from danlu.loops.schedule import Schedule
 from danlu.state.inventory import Inventory
-from danlu.state.jobs import Book
+from danlu.state.jobs import JobCache
 from danlu.state.people import Roster
 from danlu.state.snapshots import Outlook, Standing
 from danlu.state.usage import Tally
@@ -111,15 +111,15 @@ def _asked(cluster: SlurmCluster) -> dict[str, int]:
 async def _ticks(cluster: SlurmCluster, folder: Path, rounds: int, queued: int) -> list[Figure]:
     """A look at Slurm and all that follows from it, beside one `squeue` of the same jobs."""
     store = SqlStore(f"sqlite:///{folder}/danlu.db")
-    book = Book(store, await store.open())
+    cache = JobCache(store, await store.open())
     engine = SlurmEngine(
         f"{folder}/slurm", conf=cluster.environment["SLURM_CONF"], commands_path=cluster.environment["PATH"]
     )
-    roster = Roster(store, await store.people(), book.changed.set)
+    roster = Roster(store, await store.people(), cache.changed.set)
     standing = Standing(roster, Tally(timedelta(days=7), (), datetime.now(UTC)), Inventory(), engine_places=True)
-    launcher = Launcher(book, str(folder), standing.inventory, as_submitter=False, grace=GRACE)
-    schedule = Schedule(book, Teller(book, engine, launcher, GRACE), Outlook(standing))
-    await engine.open(book.changed.set)
+    launcher = Launcher(cache, str(folder), standing.inventory, as_submitter=False, grace=GRACE)
+    schedule = Schedule(cache, Dispatcher(cache, engine, launcher, GRACE), Outlook(standing))
+    await engine.open(cache.changed.set)
     await schedule.tick(datetime.now(UTC))
     if engine._watcher:
         engine._watcher.cancel()  # it would look in between, and every other look would wait for it

@@ -21,7 +21,7 @@ from danlu.actions.jobs.limits import Limits
 from danlu.actions.jobs.references import engine_ids
 from danlu.actions.jobs.run_as import RunAs
 from danlu.actions.jobs.submit import Rules
-from danlu.actions.people.context import Office, PeopleRules
+from danlu.actions.people.context import PeopleContext, PeopleRules
 from danlu.actions.people.login import has_admin
 from danlu.actions.people.sign_on import SignonRules
 from danlu.actions.people.sign_on_flow import Signon
@@ -38,8 +38,8 @@ from danlu.engines.local.engine import LocalEngine
 from danlu.engines.log_files import LogFiles
 from danlu.errors import DanluError, Refused, Unreachable
 from danlu.loops.dependencies import release_overdue
-from danlu.loops.dispatch import Teller
-from danlu.loops.external_usage import Reckoning, in_books
+from danlu.loops.dispatch import Dispatcher
+from danlu.loops.external_usage import ExternalUsage, in_books
 from danlu.loops.launch import Launcher
 from danlu.loops.schedule import Schedule
 from danlu.loops.sweep import Sweeper
@@ -47,13 +47,13 @@ from danlu.monitor.machine import read_node
 from danlu.provision.paths import trash_of
 from danlu.startup import process
 from danlu.state.inventory import Inventory
-from danlu.state.jobs import Book
+from danlu.state.jobs import JobCache
 from danlu.state.people import Roster
 from danlu.state.snapshots import Outlook, Standing
 from danlu.state.usage import Tally
 from danlu.store.sql import SqlStore
 from danlu.unix import descriptors
-from danlu.unix.patient_folder import FarFolder
+from danlu.unix.patient_folder import PatientFolder
 
 log = logging.getLogger("danlu")
 
@@ -133,19 +133,19 @@ async def rooms(
     """Store, engine and loop, brought up in this order and taken down in the other."""
     engine, inventory = _engine(settings, place)
     async with contextlib.AsyncExitStack() as stack:
-        book = await _opened(store, engine)
+        cache = await _opened(store, engine)
         stack.push_async_callback(store.close)
-        roster = Roster(store, await store.people(), book.changed.set)
-        office = Office(roster, store, _people_rules(settings))
-        await engine.open(book.changed.set)
+        roster = Roster(store, await store.people(), cache.changed.set)
+        context = PeopleContext(roster, store, _people_rules(settings))
+        await engine.open(cache.changed.set)
         stack.push_async_callback(engine.close)
-        files = LogFiles(FarFolder(place.files_dir) if engine.has_scheduler else None)
+        files = LogFiles(PatientFolder(place.files_dir) if engine.has_scheduler else None)
         stack.callback(files.close)
         run_as = RunAs(
             process.server_user(), settings.runs_as_submitter, is_shut=settings.runs_for_itself, roster=roster
         )
         launcher = Launcher(
-            book,
+            cache,
             place.files_dir,
             inventory,
             as_submitter=settings.runs_as_submitter,
@@ -163,16 +163,16 @@ async def rooms(
             engine.has_scheduler,
             settings.policy.waiting_there,
         )
-        teller = Teller(book, engine, launcher, settings.grace)
-        schedule = Schedule(book, teller, Outlook(standing), partial(queues_with, settings.queues), others)
-        await release_overdue(book, datetime.now(UTC))
+        dispatcher = Dispatcher(cache, engine, launcher, settings.grace)
+        schedule = Schedule(cache, dispatcher, Outlook(standing), partial(queues_with, settings.queues), others)
+        await release_overdue(cache, datetime.now(UTC))
         trash_of(place.files_dir).open()
         stack.enter_context(process.remembered(place))
         sweeper = Sweeper(store, place.files_dir)
         for loop in (schedule.run(), sweeper.run()):
             stack.push_async_callback(_ended, asyncio.create_task(loop))
         yield Desk(
-            book=book,
+            cache=cache,
             engine=engine,
             files=files,
             outlook=schedule.outlook,
@@ -186,8 +186,8 @@ async def rooms(
                 limits=_limits(settings, place),
             ),
             roster=roster,
-            office=office,
-            signon=await _signon(settings, office, stack),
+            context=context,
+            signon=await _signon(settings, context, stack),
             state_dir=place.state_dir,
             files_dir=place.files_dir,
             addresses=place.addresses(tls=bool(settings.server.tls_cert)),
@@ -200,17 +200,17 @@ async def rooms(
         )
 
 
-async def _opened(store: SqlStore, engine: Engine) -> Book:
+async def _opened(store: SqlStore, engine: Engine) -> JobCache:
     """The jobs of before. A million of them have no cycles, and looking for some would double the time."""
     gc.disable()
     try:
-        return Book(store, await store.open(), engine_ids(engine))
+        return JobCache(store, await store.open(), engine_ids(engine))
     finally:
         gc.freeze()
         gc.enable()
 
 
-async def _use(store: SqlStore, half_life: timedelta, now: datetime) -> tuple[Tally, Reckoning]:
+async def _use(store: SqlStore, half_life: timedelta, now: datetime) -> tuple[Tally, ExternalUsage]:
     """What was used, as far as it still counts; and of that, what did not come through Danlu."""
     charges = await store.charges(Tally.since(half_life, now), with_gpus=True)
     return Tally(half_life, charges, now), in_books(charges, now)
@@ -270,7 +270,7 @@ def _people_rules(settings: Settings) -> PeopleRules:
     )
 
 
-async def _signon(settings: Settings, office: Office, stack: contextlib.AsyncExitStack) -> Signon | None:
+async def _signon(settings: Settings, context: PeopleContext, stack: contextlib.AsyncExitStack) -> Signon | None:
     oidc = settings.oidc
     if not oidc.issuer:
         return None
@@ -283,19 +283,19 @@ async def _signon(settings: Settings, office: Office, stack: contextlib.AsyncExi
     provider = await stack.enter_async_context(Provider(Registration(oidc.issuer, oidc.client_id, secret, oidc.scopes)))
     domains = tuple(one.lower() for one in oidc.domains)
     rules = SignonRules(oidc.issuer, oidc.name_claim, oidc.groups_claim, oidc.opens_accounts, oidc.teams, domains)
-    return Signon(office, provider, rules, redirect_url=oidc.redirect_url)
+    return Signon(context, provider, rules, redirect_url=oidc.redirect_url)
 
 
 def _first_admin(place: process.Place, desk: Desk) -> str:
     """How a shared installation gets its first administrator; nothing once there is one."""
-    if place.home or has_admin(desk.office):
+    if place.home or has_admin(desk.context):
         return ""
     server = process.reachable(place, desk.addresses[-1])
     # Not in the command: every user of a machine sees the words of every command that runs.
     return (
         "There is no administrator's account yet. This makes one, once, as long as this server runs:\n"
         f"  danlu login --server {server} --first - --user NAME\n"
-        f"It asks for this code: {desk.office.first.new_code()}\n"
+        f"It asks for this code: {desk.context.first.new_code()}\n"
     )
 
 

@@ -13,24 +13,24 @@ import httpx
 
 from danlu.actions.jobs.references import engine_ids
 from danlu.actions.jobs.submit import Rules
-from danlu.actions.people.context import Office, PeopleRules
+from danlu.actions.people.context import PeopleContext, PeopleRules
 from danlu.api.app import make_app
 from danlu.api.auth import Desk
 from danlu.domain.queue import Queue
 from danlu.domain.resources import Node
 from danlu.engines.log_files import LogFiles
-from danlu.loops.dispatch import Teller
+from danlu.loops.dispatch import Dispatcher
 from danlu.loops.external_usage import in_books
 from danlu.loops.launch import Launcher
 from danlu.loops.schedule import Schedule
 from danlu.provision.paths import log_path_of
 from danlu.state.inventory import Inventory
-from danlu.state.jobs import Book
+from danlu.state.jobs import JobCache
 from danlu.state.people import Roster
 from danlu.state.snapshots import Outlook, Standing
 from danlu.state.usage import Tally
 from danlu.store.sql import SqlStore
-from danlu.unix.patient_folder import FarFolder
+from danlu.unix.patient_folder import PatientFolder
 from tests.builders import node
 from tests.fakes.engine import FakeEngine
 
@@ -88,28 +88,28 @@ async def rig(
     nodes = engine.nodes if engine else tuple(nodes) or (node("desk", **({"gpus": 2, "cpus": 4} | node_options)),)
     store = SqlStore(f"sqlite:///{folder}/danlu.db")
     engine = engine or FakeEngine(nodes)
-    book = Book(store, await store.open(), engine_ids(engine))
-    roster = Roster(store, await store.people(), book.changed.set)
-    files = LogFiles(FarFolder(str(folder)) if far_logs else None)
+    cache = JobCache(store, await store.open(), engine_ids(engine))
+    roster = Roster(store, await store.people(), cache.changed.set)
+    files = LogFiles(PatientFolder(str(folder)) if far_logs else None)
     inventory = Inventory(nodes, queues, is_known=not engine.has_scheduler)
-    launcher = Launcher(book, str(folder), inventory, as_submitter=False, grace=timedelta(seconds=30))
+    launcher = Launcher(cache, str(folder), inventory, as_submitter=False, grace=timedelta(seconds=30))
     half_life, now = timedelta(days=7), datetime.now(UTC)
     charges = await store.charges(Tally.since(half_life, now), with_gpus=True)
     tally = Tally(half_life, charges, now)
     outlook = Outlook(Standing(roster, tally, inventory, engine_places=engine.has_scheduler))
-    teller = Teller(book, engine, launcher, timedelta(seconds=30))
-    schedule = Schedule(book, teller, outlook, others=in_books(charges, now))
-    await engine.open(book.changed.set)
+    dispatcher = Dispatcher(cache, engine, launcher, timedelta(seconds=30))
+    schedule = Schedule(cache, dispatcher, outlook, others=in_books(charges, now))
+    await engine.open(cache.changed.set)
     loop = asyncio.create_task(schedule.run())
     stops: list[bool] = []
     desk = Desk(
-        book=book,
+        cache=cache,
         engine=engine,
         files=files,
         outlook=schedule.outlook,
         rules=Rules(inventory, runs_on_many=engine.has_scheduler),
         roster=roster,
-        office=Office(roster, store, PeopleRules()),
+        context=PeopleContext(roster, store, PeopleRules()),
         state_dir=str(folder),
         files_dir=str(folder),
         addresses=("unix:///test",),

@@ -37,7 +37,7 @@ async def come(rig: Rig, name: str) -> httpx.AsyncClient:
     """Somebody over the network, with a token."""
     now = datetime.now(UTC)
     role = EVERYBODY[name][0]
-    made = await tokens.create(rig.desk.office, ADMIN, user=name, name="test", role=role, days=1, now=now)
+    made = await tokens.create(rig.desk.context, ADMIN, user=name, name="test", role=role, days=1, now=now)
     return rig.client(token=made[1])
 
 

@@ -23,7 +23,7 @@ def test_strangers_do_not_learn_which_names_exist(tmp_path: Path) -> None:
         assert (await rig.client().post("/requests", json=first)).status_code == 201
         shapes = []
         for name in ("free", "li", "zhao", "wanted", "daemon"):
-            rig.desk.office.asks = Pace(free=5)
+            rig.desk.context.asks = Pace(free=5)
             body = {"user": name, "team": "nlp", "password": "of-a-stranger"}
             answer = await rig.client().post("/requests", json=body)
             shapes.append((answer.status_code, {**answer.json(), "id": "", "user": "", "asked_at": ""}))
@@ -56,12 +56,12 @@ def test_a_request_for_a_taken_name_gives_no_more_guesses_at_its_password(tmp_pa
     async def scenario(rig: Rig) -> None:
         await team_with(rig, "nlp", "zhao")
         await open_account(rig, "li")
-        office, origin, seen = rig.desk.office, "192.0.2.1", []
-        await requests.ask(office, name="li", team="nlp", password="of-a-stranger", origin=origin, now=NOW)
+        context, origin, seen = rig.desk.context, "192.0.2.1", []
+        await requests.ask(context, name="li", team="nlp", password="of-a-stranger", origin=origin, now=NOW)
         for number in range(6):
             for password in ("of-a-stranger", f"guess-{number}"):
                 with pytest.raises(DanluError) as refused:
-                    await login_actions.login(office, user="li", password=password, origin=origin, now=NOW)
+                    await login_actions.login(context, user="li", password=password, origin=origin, now=NOW)
                 seen.append(refused.value.code)
         assert seen == ["not_open", "unauthorized"] * 5 + ["too_many"] * 2
 
@@ -82,7 +82,7 @@ def test_a_flood_of_requests_keeps_nobody_from_asking(tmp_path: Path) -> None:
         await roster.record(*a_flood(requests.MOST_WAITING - 3, "203.0.113.200"))
         for number in range(3):
             made = await requests.ask(
-                rig.desk.office,
+                rig.desk.context,
                 name=f"new{number}",
                 team="nlp",
                 password=PASSWORD,
@@ -107,7 +107,7 @@ def test_a_request_without_an_answer_ends(tmp_path: Path) -> None:
         by_signon = replace(old[2], password="")
         young = replace(old[3], asked_at=NOW)
         await rig.desk.roster.record([old[0], approved, by_signon, young], said)
-        await requests.ask(rig.desk.office, name="new", team="nlp", password=PASSWORD, origin="192.0.2.1", now=NOW)
+        await requests.ask(rig.desk.context, name="new", team="nlp", password=PASSWORD, origin="192.0.2.1", now=NOW)
         assert [one.state for one in rig.desk.roster.requests.values()] == ["REFUSED", "APPROVED", *["ASKED"] * 3]
 
     on_rig(scenario, tmp_path)

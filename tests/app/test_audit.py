@@ -32,7 +32,7 @@ async def lines(rig: Rig, **wanted: Any) -> list[tuple[str, str, str, str]]:
 
 async def ended(rig: Rig, job_id: str) -> None:
     rig.engine.finish(f"{job_id}.1")
-    await rig.until(lambda: job_id not in rig.desk.book.live.jobs)
+    await rig.until(lambda: job_id not in rig.desk.cache.active_jobs.jobs)
 
 
 def test_each_thing_one_does_with_ones_own_job_is_one_line(tmp_path: Path) -> None:
@@ -67,7 +67,7 @@ def test_an_array_is_one_line_and_a_task_says_which(tmp_path: Path) -> None:
         li = await come(rig, "li")
         array = await submit(li, array="1-6")
         await li.post(f"/jobs/{array}_3/stop", json={"kill": True})
-        await rig.until(lambda: f"{array}_3" not in rig.desk.book.live.jobs)
+        await rig.until(lambda: f"{array}_3" not in rig.desk.cache.active_jobs.jobs)
         task = (await li.post(f"/jobs/{array}_2/clone")).json()["id"]
         whole = (await li.post("/jobs/@~1/clone")).json()
         assert whole["count"] == 6
@@ -120,7 +120,7 @@ def test_what_is_done_with_jobs_of_others_says_whose(tmp_path: Path) -> None:
         array = await submit(li, team="nlp", array="0-1", gpus=2)
         clone = (await root.post(f"/jobs/{array}_1/clone")).json()["id"]
         await zhao.post(f"/jobs/{array}/stop", json={"kill": True})
-        await rig.until(lambda: not [one for one in rig.desk.book.live.jobs.values() if one.user == "li"])
+        await rig.until(lambda: not [one for one in rig.desk.cache.active_jobs.jobs.values() if one.user == "li"])
         await root.delete(f"/jobs/{array}")
         assert (await lines(rig))[1:] == [
             ("root", "job.clone", clone, f"from {array}_1 of li, task 1"),
@@ -141,7 +141,7 @@ def test_a_stop_that_ends_its_job_before_it_is_written_is_in_the_log(tmp_path: P
 
         async def stop_at_once(handle: Handle, **how: Any) -> None:
             await stop(handle, **how)
-            await rig.until(lambda: job not in rig.desk.book.live.jobs)
+            await rig.until(lambda: job not in rig.desk.cache.active_jobs.jobs)
 
         rig.engine.stop = stop_at_once  # type: ignore[method-assign]
         await zhao.post(f"/jobs/{job}/stop", json={"kill": True})
@@ -175,7 +175,7 @@ def test_a_socket_for_everybody_makes_it_a_shared_one(tmp_path: Path) -> None:
     async def scenario(rig: Rig) -> None:
         somebody = await submit(rig.client(NOBODY))
         assert [(line[1], line[2]) for line in await lines(rig)] == [("job.submit", somebody)]
-        rig.desk.office.rules = PeopleRules(is_open=True)
+        rig.desk.context.rules = PeopleRules(is_open=True)
         mine = await submit(rig.client(os.getuid()))
         assert [line[2] for line in await lines(rig)] == [somebody, mine]
 

@@ -43,7 +43,7 @@ def test_who_may_boost_whom_and_how(tmp_path: Path, who: str, body: dict[str, An
         answer = await (await come(rig, who)).post("/boosts", json={"until": "3d", "why": "a deadline", **body})
         assert answer.status_code == status, answer.text
         assert len(rig.desk.roster.boosts) == (status == 201)
-        assert len(await rig.desk.office.store.audit(limit=9, what="boost")) == (status == 201)
+        assert len(await rig.desk.context.store.audit(limit=9, what="boost")) == (status == 201)
 
     on_rig(scenario, tmp_path)
 
@@ -63,7 +63,7 @@ def test_a_boost_is_seen_by_the_team_and_ends(tmp_path: Path) -> None:
             assert answer.status_code == status, name
         assert not rig.desk.roster.boosts
         assert (await prof.delete(f"/boosts/{made['id']}")).status_code == 404
-        log = await rig.desk.office.store.audit(limit=9, what="boost.set")
+        log = await rig.desk.context.store.audit(limit=9, what="boost.set")
         assert [(one.who, one.target) for one in log] == [("prof", "li"), ("prof", "li")]
         assert "NeurIPS deadline" in log[1].detail
 
@@ -95,7 +95,7 @@ def test_who_waits_in_the_queue_of_a_cluster_already_goes_first_there_too(tmp_pa
         prof = await come(rig, "prof")
         boost = (await prof.post("/boosts", json={"user": "li", "until": "3d", "why": "a deadline"})).json()
         await rig.until(lambda: engine.first)
-        assert engine.first == {rig.desk.book.live.jobs[jobs["li"]["id"]].handle}
+        assert engine.first == {rig.desk.cache.active_jobs.jobs[jobs["li"]["id"]].handle}
         await prof.delete(f"/boosts/{boost['id']}")
         await rig.until(lambda: not engine.first)
 

@@ -9,8 +9,8 @@ import pytest
 
 from danlu.domain.job import Job, JobState, Reason
 from danlu.engines.base import Launch, RunState
-from danlu.loops.dispatch import Teller
-from danlu.state.jobs import Book
+from danlu.loops.dispatch import Dispatcher
+from danlu.state.jobs import JobCache
 from danlu.store.sql import SqlStore
 from tests.builders import job, node
 from tests.fakes.engine import FakeEngine
@@ -32,22 +32,22 @@ def given_back(one: Job) -> Job:
 def test_a_run_that_nobody_wants_any_more_is_not_started(tmp_path: Path, change: Callable[[Job], Job]) -> None:
     async def scenario() -> None:
         store = SqlStore(f"sqlite:///{tmp_path}/danlu.db")
-        book = Book(store, await store.open())
+        cache = JobCache(store, await store.open())
         engine = FakeEngine((node("desk"),))
         await engine.open(lambda: None)
 
         async def lay_out(one: Job) -> Launch:
-            await book.update([change(book.live.jobs[one.id])])
+            await cache.update([change(cache.active_jobs.jobs[one.id])])
             return Launch(handle, one.run_id, ("true",), "/", {}, None, str(tmp_path / "log"))
 
         made = job("a", snapshot="feed")
-        await book.insert([made])
+        await cache.insert([made])
         handle = engine.handle(made.run_id)
         starting = made.moved(JobState.STARTING, why=WHY, at=NOW, handle=handle)
-        await book.update([starting])
-        teller = Teller(book, engine, lay_out, timedelta(seconds=30))
-        teller.start_snapshots([starting])
-        await asyncio.gather(*teller._tasks)
+        await cache.update([starting])
+        dispatcher = Dispatcher(cache, engine, lay_out, timedelta(seconds=30))
+        dispatcher.start_snapshots([starting])
+        await asyncio.gather(*dispatcher._tasks)
         assert (await engine.observe([handle]))[handle].state is RunState.UNKNOWN
         await store.close()
 
@@ -61,21 +61,21 @@ def test_what_can_never_be_made_ready_fails_and_is_not_tried_for_ever(
 ) -> None:
     async def scenario() -> None:
         store = SqlStore(f"sqlite:///{tmp_path}/danlu.db")
-        book = Book(store, await store.open())
+        cache = JobCache(store, await store.open())
         engine = FakeEngine((node("desk"),))
 
         async def lay_out(one: Job) -> Launch:
             raise fault
 
         made = job("a", snapshot=snapshot)
-        await book.insert([made])
+        await cache.insert([made])
         starting = made.moved(JobState.STARTING, why=WHY, at=NOW, handle=engine.handle(made.run_id))
-        await book.update([starting])
-        teller = Teller(book, engine, lay_out, timedelta(seconds=30))
-        assert await teller.launches([starting]) == []
-        teller.start_snapshots([starting])
-        await asyncio.gather(*teller._tasks)
-        failed = await book.get("a")
+        await cache.update([starting])
+        dispatcher = Dispatcher(cache, engine, lay_out, timedelta(seconds=30))
+        assert await dispatcher.launches([starting]) == []
+        dispatcher.start_snapshots([starting])
+        await asyncio.gather(*dispatcher._tasks)
+        failed = await cache.get("a")
         assert failed
         assert (failed.state, failed.reason.code) == (JobState.FAILED, "not_prepared")
         await store.close()
@@ -86,7 +86,7 @@ def test_what_can_never_be_made_ready_fails_and_is_not_tried_for_ever(
 def test_a_run_that_cannot_be_made_ready_holds_up_no_other_run(tmp_path: Path) -> None:
     async def scenario() -> None:
         store = SqlStore(f"sqlite:///{tmp_path}/danlu.db")
-        book = Book(store, await store.open())
+        cache = JobCache(store, await store.open())
         engine = FakeEngine((node("desk"),))
 
         async def lay_out(one: Job) -> Launch:
@@ -95,11 +95,11 @@ def test_a_run_that_cannot_be_made_ready_holds_up_no_other_run(tmp_path: Path) -
             return Launch(engine.handle(one.run_id), one.run_id, ("true",), "/", {}, None, str(tmp_path / "log"))
 
         made = [job(name) for name in "abc"]
-        await book.insert(made)
+        await cache.insert(made)
         starting = [one.moved(JobState.STARTING, why=WHY, at=NOW, handle=engine.handle(one.run_id)) for one in made]
-        await book.update(starting)
-        teller = Teller(book, engine, lay_out, timedelta(seconds=30))
-        assert [one.run_id for one in await teller.launches(starting)] == ["a.1", "c.1"]
+        await cache.update(starting)
+        dispatcher = Dispatcher(cache, engine, lay_out, timedelta(seconds=30))
+        assert [one.run_id for one in await dispatcher.launches(starting)] == ["a.1", "c.1"]
         await store.close()
 
     asyncio.run(scenario())

@@ -87,7 +87,9 @@ def test_a_task_of_an_array_and_a_second_attempt_have_their_own(tmp_path: Path) 
         assert (shown["id"], shown["engine_id"]) == (f"{array}_2", "fake:2")
         again = await begin(rig, "li", "RUNNING", gpus=1, retries=1)
         rig.engine.finish(f"{again}.1", 1)
-        await rig.until(lambda: (found := rig.desk.book.live.jobs[again]).attempt == 2 and found.state == "RUNNING")
+        await rig.until(
+            lambda: (found := rig.desk.cache.active_jobs.jobs[again]).attempt == 2 and found.state == "RUNNING"
+        )
         assert (await client.get("/jobs/fake:4")).json()["id"] == again
         assert (await client.get("/jobs/fake:3")).json()["code"] == "other"
 

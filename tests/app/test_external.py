@@ -11,7 +11,7 @@ import pytest
 from danlu.actions.people.context import PeopleRules
 from danlu.domain.job import Reason
 from danlu.domain.resources import Ask, Seat
-from danlu.engines.base import Handle, NodeNow, OtherRun, RunState
+from danlu.engines.base import ExternalRun, Handle, NodeNow, RunState
 from danlu.store.people_protocol import UseFilter
 from tests.app.rig import Rig, on_rig
 from tests.app.shares import come, move_in
@@ -33,10 +33,10 @@ def cluster(**options: Any) -> FakeCluster:
     return FakeCluster([node("n1", gpus=4, cpus=32), node("n2", gpus=4, cpus=32)], **options)
 
 
-def other(number: str = "17", user: str = "li", *seats: Seat, **fields: Any) -> OtherRun:
+def other(number: str = "17", user: str = "li", *seats: Seat, **fields: Any) -> ExternalRun:
     """It runs where it sits, for two hours already and for two more; without a seat it waits."""
     cards = sum(len(seat.gpus) for seat in seats)
-    made = OtherRun(
+    made = ExternalRun(
         f"slurm:{number}",
         Handle(f"slurm-job:{number}:1:1000"),
         user,
@@ -52,7 +52,7 @@ def other(number: str = "17", user: str = "li", *seats: Seat, **fields: Any) -> 
     return replace(made, **fields)
 
 
-def ended(run: OtherRun, hours: float) -> OtherRun:
+def ended(run: ExternalRun, hours: float) -> ExternalRun:
     return replace(run, state=RunState.ENDED, seats=(), ends_at=AGO + timedelta(hours=hours))
 
 
@@ -60,7 +60,7 @@ async def heard(rig: Rig, *ids: str) -> None:
     await rig.until(lambda: {one.id for one in rig.desk.rules.inventory.others} == {f"slurm:{one}" for one in ids})
 
 
-def put(rig: Rig, *others: OtherRun) -> None:
+def put(rig: Rig, *others: ExternalRun) -> None:
     assert isinstance(rig.engine, FakeCluster)
     rig.engine.put(*others)
 
@@ -69,7 +69,7 @@ async def until_used(rig: Rig, **wanted: Any) -> None:
     """Of each person the runs and card hours in the books."""
     async with asyncio.timeout(20):
         while True:
-            found = await rig.desk.office.store.use(UseFilter())
+            found = await rig.desk.context.store.use(UseFilter())
             if {use.user: (use.runs, round(use.gpu_hours, 3)) for use in found} == wanted:
                 return
             await asyncio.sleep(0.002)
@@ -147,7 +147,7 @@ def test_they_are_no_jobs_and_say_so(tmp_path: Path, method: str, path: str) -> 
 def test_owners_and_administrators_stop_them(tmp_path: Path, who: str, as_submitter: bool, may: bool) -> None:
     async def scenario(rig: Rig) -> None:
         await move_in(rig)
-        rig.desk.office.rules = PeopleRules(as_submitter=as_submitter)
+        rig.desk.context.rules = PeopleRules(as_submitter=as_submitter)
         put(rig, other("17_1", "li", CARD), other("17_[2-3]", "li"), other("18", "li", SHARDS))
         await heard(rig, "17_1", "17_[2-3]", "18")
         answer = await (await come(rig, who)).post("/others/slurm:17/stop")
@@ -275,7 +275,7 @@ def test_nobody_guesses_when_a_job_that_is_held_may_start(tmp_path: Path) -> Non
         await rig.state(client, job, "PENDING")
         assert (await client.get(f"/jobs/{job}/why")).json()["estimated_at"] is not None
         rig.engine.hold(f"{job}.1", Reason("held", "an administrator holds it"))
-        await rig.until(lambda: rig.desk.book.live.jobs[job].reason.code == "held")
+        await rig.until(lambda: rig.desk.cache.active_jobs.jobs[job].reason.code == "held")
         assert (await client.get(f"/jobs/{job}/why")).json()["estimated_at"] is None
 
     on_rig(scenario, tmp_path, engine=FakeCluster([node("n1", gpus=4)]))

@@ -87,7 +87,7 @@ def test_cards_that_are_nobodys_for_a_moment_cost_no_borrower_more(
         await rig.state(dean, owner, "PENDING")
         await rig.until(lambda: engine.stops)
         left = engine.stops[0][0]
-        await rig.until(lambda: left not in {job.handle for job in rig.desk.book.live.holding()})
+        await rig.until(lambda: left not in {job.handle for job in rig.desk.cache.active_jobs.holding()})
         await rig.state(li, await submit(li), "RUNNING")  # it was thought of again
         assert {stop[0] for stop in engine.stops} == {left}
         monkeypatch.setattr(snapshots, "MOMENT", timedelta(0))  # somebody has them, it turns out
@@ -198,7 +198,7 @@ def test_who_used_less_goes_first(tmp_path: Path) -> None:
         # li was there before, but has had much already.
         await rig.state(dean, wanted, "RUNNING")
         assert (await li.get(f"/jobs/{later}")).json()["state"] == "QUEUED"
-        (charge,) = await rig.desk.office.store.charges(yesterday)
+        (charge,) = await rig.desk.context.store.charges(yesterday)
         assert (charge.run_id, charge.user, charge.team, charge.gpus) == (f"{first}.1", "wang", "cv", 2)
 
     on_rig(scenario, tmp_path)

@@ -24,12 +24,12 @@ def test_a_job_can_be_stopped_though_that_cannot_be_written_down(
         job = (await client.post("/jobs", json=BODY)).json()["id"]
         await rig.state(client, job, "RUNNING")
         with monkeypatch.context() as full:
-            full.setattr(rig.desk.book.store, "update", no_room)
+            full.setattr(rig.desk.cache.store, "update", no_room)
             answer = await client.post(f"/jobs/{job}/stop", json={})
             assert answer.status_code == 503
             assert "what runs was asked to end all the same" in answer.json()["detail"]
             assert [handle for handle, *_ in rig.engine.stops] == [rig.engine.handle(RunId(f"{job}.1"))]
-        rig.desk.book.changed.set()
+        rig.desk.cache.changed.set()
         ended = await rig.state(client, job, "CANCELLED")
         assert ended["reason"]["code"] == "stopped"
 

@@ -22,7 +22,7 @@ def test_a_full_default_pool_holds_up_no_plan(tmp_path: Path, monkeypatch: pytes
         waiting = [loop.run_in_executor(None, held.wait, 60) for _ in range(64)]
         try:
             made = (await rig.client(0).post("/jobs", json=BODY)).json()
-            await rig.until(lambda: rig.desk.book.live.jobs[made["id"]].state != "QUEUED")
+            await rig.until(lambda: rig.desk.cache.active_jobs.jobs[made["id"]].state != "QUEUED")
         finally:
             held.set()
             await asyncio.gather(*waiting)
@@ -46,7 +46,7 @@ def test_a_tick_that_does_not_end_is_told_to_people_and_to_monitoring(
 
         monkeypatch.setattr(rig.schedule, "tick", tick)
         monkeypatch.setattr(schedule, "LATE_S", 0.05)
-        rig.desk.book.changed.set()
+        rig.desk.cache.changed.set()
         await stuck.wait()
         await rig.until(lambda: rig.schedule.trouble)
         sick = await stranger.get("http://danlu/healthz")

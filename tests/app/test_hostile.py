@@ -18,7 +18,7 @@ from danlu.actions.jobs.enter import Terminal
 from danlu.actions.people import login as login_actions
 from danlu.actions.people import requests
 from danlu.actions.people.context import PeopleRules
-from danlu.actions.people.rate_limit import Gate, Pace
+from danlu.actions.people.rate_limit import LoginLimiter, Pace
 from danlu.actions.people.sign_on_tickets import Codes, challenge_of
 from danlu.actions.people.users import check_new_name
 from danlu.api.app import make_app
@@ -72,13 +72,13 @@ def test_a_leaders_word_alone_opens_no_account_that_is_a_unix_users(tmp_path: Pa
     """Whoever asks over the network may be anybody; the Unix user of this name would be theirs to work as."""
 
     async def scenario(rig: Rig) -> None:
-        rig.desk.office.rules = PeopleRules(leaders_open=True)
+        rig.desk.context.rules = PeopleRules(leaders_open=True)
         await team_with(rig, "nlp", "zhao")
         zhao = await come(rig, "zhao")
 
         async def asked(name: str, **given: Any) -> Any:
             made = await requests.ask(
-                rig.desk.office, name=name, team="nlp", password=PASSWORD, origin="203.0.113.9", now=NOW, **given
+                rig.desk.context, name=name, team="nlp", password=PASSWORD, origin="203.0.113.9", now=NOW, **given
             )
             return (await zhao.post(f"/requests/{made.id}/approve")).json()
 
@@ -121,15 +121,15 @@ def test_a_leader_does_not_set_the_own_quota(tmp_path: Path) -> None:
 def test_a_password_that_was_reset_meanwhile_is_not_changed_with_the_one_before(tmp_path: Path) -> None:
     async def scenario(rig: Rig) -> None:
         await open_account(rig, "li")
-        li, office = Actor("li"), rig.desk.office
-        async with office.changing:  # somebody is changing something, so both wait
+        li, context = Actor("li"), rig.desk.context
+        async with context.changing:  # somebody is changing something, so both wait
             mine = asyncio.create_task(
                 login_actions.change_password(
-                    office, li, user="li", old=PASSWORD, new="thief-password", token=None, now=NOW
+                    context, li, user="li", old=PASSWORD, new="thief-password", token=None, now=NOW
                 )
             )
             # Its old password is looked at, then it waits for the lock.
-            await rig.until(lambda: bool(office.changing._waiters))
+            await rig.until(lambda: bool(context.changing._waiters))
             reset = replace(rig.desk.roster.persons["li"], password="another")
             await rig.desk.roster.record([reset])
         with pytest.raises(Refused):
@@ -238,7 +238,7 @@ def test_nobody_can_keep_somebody_else_out_by_wrong_logins(tmp_path: Path) -> No
         await open_account(rig, "li")
 
         async def knock(password: str, origin: str, now: Any) -> None:
-            await login_actions.login(rig.desk.office, user="li", password=password, origin=origin, now=now)
+            await login_actions.login(rig.desk.context, user="li", password=password, origin=origin, now=now)
 
         now = NOW
         for _ in range(60):  # an attacker who comes back the moment it is allowed
@@ -257,11 +257,11 @@ def test_nobody_can_keep_somebody_else_out_by_wrong_logins(tmp_path: Path) -> No
 
 def test_nobody_can_use_up_the_tries_of_the_first_administrator(tmp_path: Path) -> None:
     async def scenario(rig: Rig) -> None:
-        code = rig.desk.office.first.new_code()
+        code = rig.desk.context.first.new_code()
 
         async def redeem(code: str, origin: str) -> None:
-            office = rig.desk.office
-            await login_actions.first_admin(office, code=code, user="chief", password=PASSWORD, origin=origin, now=NOW)
+            context = rig.desk.context
+            await login_actions.first_admin(context, code=code, user="chief", password=PASSWORD, origin=origin, now=NOW)
 
         for number in range(100):
             with pytest.raises((Unauthorized, TooMany)):
@@ -395,7 +395,7 @@ def test_nonsense_in_a_body_or_a_path_is_refused_and_breaks_nothing(tmp_path: Pa
             for name in names:
                 for value in strange:
                     body = json.dumps({**good.get(path, {}), name: value})
-                    rig.desk.office.gate, rig.desk.office.asks = Gate(), Pace(free=1000)
+                    rig.desk.context.limiter, rig.desk.context.asks = LoginLimiter(), Pace(free=1000)
                     answer = await chief.request(method, path, content=body)
                     assert answer.status_code < 500, (path, name, value, answer.text)
         for value in HUGE:
@@ -429,7 +429,7 @@ def test_opening_again_makes_the_folders_that_are_missing(tmp_path: Path) -> Non
 
     async def scenario(rig: Rig) -> None:
         (tmp_path / "homes").mkdir()
-        rig.desk.office.rules = PeopleRules(home=f"{tmp_path}/homes/{{user}}")
+        rig.desk.context.rules = PeopleRules(home=f"{tmp_path}/homes/{{user}}")
         await team_with(rig, "nlp", "zhao")
         asked = {"user": "newcomer", "team": "nlp", "password": PASSWORD}
         made = (await rig.client().post("/requests", json=asked)).json()

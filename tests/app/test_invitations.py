@@ -18,12 +18,12 @@ async def move_in(rig: Rig) -> None:
     people = [Person("zhao", NOW), Person("li", NOW), Person("chief", NOW, Role.ADMIN)]
     leads = Member("zhao", "nlp", Membership("nlp", is_leader=True))
     await rig.desk.roster.record([*people, Team("nlp", NOW), leads])
-    rig.desk.office.rules = PeopleRules(leads_see_all=True)
+    rig.desk.context.rules = PeopleRules(leads_see_all=True)
 
 
 async def client_of(rig: Rig, name: str) -> Any:
     token, secret = tokens.new_token(name, "test", Role.ADMIN, days=1, now=NOW)
-    await rig.desk.book.store.add_token(token)
+    await rig.desk.cache.store.add_token(token)
     return rig.client(token=secret)
 
 

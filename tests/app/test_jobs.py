@@ -171,7 +171,7 @@ def test_an_array_that_moves_all_the_time_can_be_stopped_and_nothing_runs_twice(
         states = (await client.get(f"/jobs/{array['id']}/wait")).json()["states"]
         assert set(states) == {"SUCCEEDED", "CANCELLED"}
         assert states["SUCCEEDED"] + states["CANCELLED"] == 4000
-        assert not rig.desk.book.live.jobs
+        assert not rig.desk.cache.active_jobs.jobs
         assert max(Counter(engine.begun).values()) == 1
         assert len(engine.begun) >= states["SUCCEEDED"]
 
@@ -200,21 +200,21 @@ def test_dependencies_are_kept_and_a_broken_one_ends_who_waited(tmp_path: Path) 
 
 def test_a_job_submitted_while_what_it_waits_for_ends_goes_on(tmp_path: Path) -> None:
     async def scenario(rig: Rig) -> None:
-        client, book = rig.client(ROOT), rig.desk.book
+        client, cache = rig.client(ROOT), rig.desk.cache
         first = (await submit(client))["id"]
         await rig.until(lambda: run_of(rig, first))
-        ask = book.store.outcome
+        ask = cache.store.outcome
 
         async def slow(ref: str) -> Outcome:
             seen = await ask(ref)
             if not run_of_ended:
                 run_of_ended.append(ref)
                 rig.engine.finish(f"{first}.1", 0)
-                await rig.until(lambda: first not in book.live.jobs)
+                await rig.until(lambda: first not in cache.active_jobs.jobs)
             return seen
 
         run_of_ended: list[str] = []
-        book.store.outcome = slow  # type: ignore[method-assign]
+        cache.store.outcome = slow  # type: ignore[method-assign]
         late = (await submit(client, after=[first]))["id"]
         await rig.state(client, late, "RUNNING")
 
@@ -223,18 +223,18 @@ def test_a_job_submitted_while_what_it_waits_for_ends_goes_on(tmp_path: Path) ->
 
 def test_what_others_still_wait_for_is_not_removed(tmp_path: Path) -> None:
     async def scenario(rig: Rig) -> None:
-        client, book = rig.client(ROOT), rig.desk.book
+        client, cache = rig.client(ROOT), rig.desk.cache
         first = (await submit(client))["id"]
         late = (await submit(client, after=[first]))["id"]
         await rig.until(lambda: run_of(rig, first))
         refusals: list[int] = []
-        ask = book.store.outcome
+        ask = cache.store.outcome
 
         async def slow(ref: str) -> Outcome:
             refusals.append((await client.delete(f"/jobs/{first}")).status_code)
             return await ask(ref)
 
-        book.store.outcome = slow  # type: ignore[method-assign]
+        cache.store.outcome = slow  # type: ignore[method-assign]
         rig.engine.finish(f"{first}.1", 1)
         assert (await rig.state(client, late, "CANCELLED"))["reason"]["code"] == "dependency_failed"
         assert refusals[0] == 409

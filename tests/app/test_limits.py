@@ -30,7 +30,7 @@ def test_nobody_has_more_jobs_than_the_limit_however_they_come(tmp_path: Path) -
         assert (refused.status_code, said["code"]) == (409, "too_many_jobs")
         assert said["detail"] == "you have 3 jobs that have not ended; 2 more jobs would exceed the limit of 4"
         assert said["hint"].startswith("1 more fit")
-        assert len(rig.desk.book.live.jobs) == 3, "an array comes wholly or not at all"
+        assert len(rig.desk.cache.active_jobs.jobs) == 3, "an array comes wholly or not at all"
         for path, body in ((f"/jobs/{first}/clone", {}), ("/jobs?dry_run=true", BODY | {"array": "1-2"})):
             assert (await li.post(path, json=body)).json()["code"] == "too_many_jobs", path
         assert (await li.post("/jobs", json=BODY)).status_code == 201
@@ -59,7 +59,7 @@ def test_submits_at_the_same_moment_do_not_overshoot(tmp_path: Path) -> None:
         bodies = [BODY | ({"array": "1-2"} if number % 2 else {}) for number in range(20)]
         answers = await asyncio.gather(*(li.post("/jobs", json=body) for body in bodies))
         assert {answer.status_code for answer in answers} == {201, 409}
-        assert len(rig.desk.book.live.jobs) == 7
+        assert len(rig.desk.cache.active_jobs.jobs) == 7
 
     on_rig(scenario, tmp_path)
 
@@ -85,7 +85,7 @@ def test_a_job_that_is_tried_again_keeps_its_place(tmp_path: Path) -> None:
         await rig.state(li, again, "RUNNING")
         assert (await li.post("/jobs", json=BODY)).status_code == 201
         rig.engine.finish(f"{again}.1", 1)
-        await rig.until(lambda: rig.desk.book.live.jobs[again].attempt == 2)
+        await rig.until(lambda: rig.desk.cache.active_jobs.jobs[again].attempt == 2)
         assert (await li.post("/jobs", json=BODY)).json()["code"] == "too_many_jobs"
 
     on_rig(scenario, tmp_path)

@@ -9,7 +9,7 @@ import pytest
 from danlu.actions.jobs.submit import Rules, accept
 from danlu.domain.people import Actor
 from danlu.domain.queue import Queue
-from danlu.domain.request import Wish
+from danlu.domain.request import JobRequest
 from danlu.domain.resources import MEETING_PORTS, Seat
 from danlu.engines.base import Launch
 from danlu.errors import Forbidden, Invalid, Refused, TooBig
@@ -49,7 +49,7 @@ def test_one_machine_runs_a_job_on_one_node(tmp_path: Path) -> None:
 def test_the_hint_says_why(pretends: str, why: str) -> None:
     rules = Rules(Inventory([node("n1"), node("n2")]), pretends=pretends)
     with pytest.raises(TooBig) as refused:
-        accept(rules, Actor("li"), Wish(("true",), nodes=2))
+        accept(rules, Actor("li"), JobRequest(("true",), nodes=2))
     assert why in refused.value.hint
 
 
@@ -112,7 +112,7 @@ def test_a_queues_limit_is_that_of_all_its_nodes(asked: dict[str, Any], instead:
     nodes = [node(f"n{number}", gpus=4) for number in range(4)]
     inventory = Inventory(nodes, {"train": Queue("train", max_gpus=3, is_default=True)})
     with pytest.raises(Refused) as refused:
-        accept(Rules(inventory, runs_on_many=True), Actor("li"), Wish(("true",), **asked))
+        accept(Rules(inventory, runs_on_many=True), Actor("li"), JobRequest(("true",), **asked))
     assert (refused.value.code, refused.value.hint) == ("queue_limit", instead)
 
 
@@ -126,18 +126,18 @@ def test_rules_of_queues_hold_before_the_cluster_was_heard_of() -> None:
     short = Queue("short", max_gpus=1, max_time=timedelta(hours=1), default_time=timedelta(minutes=10))
     rules = unseen(Queue("boss", users=frozenset({"wang"})), short)
     with pytest.raises(Forbidden, match="boss"):
-        accept(rules, Actor("li"), Wish(("true",), queue="boss"))
-    assert accept(rules, Actor("wang"), Wish(("true",), queue="boss"))[0].queue == "boss"
+        accept(rules, Actor("li"), JobRequest(("true",), queue="boss"))
+    assert accept(rules, Actor("wang"), JobRequest(("true",), queue="boss"))[0].queue == "boss"
     with pytest.raises(Refused, match="at most 1 GPU"):
-        accept(rules, Actor("li"), Wish(("true",), queue="short", gpus=2))
-    assert accept(rules, Actor("li"), Wish(("true",), queue="short"))[0].time_limit == timedelta(minutes=10)
-    assert accept(rules, Actor("li"), Wish(("true",), queue="not-written"))[0].queue == "not-written"
+        accept(rules, Actor("li"), JobRequest(("true",), queue="short", gpus=2))
+    assert accept(rules, Actor("li"), JobRequest(("true",), queue="short"))[0].time_limit == timedelta(minutes=10)
+    assert accept(rules, Actor("li"), JobRequest(("true",), queue="not-written"))[0].queue == "not-written"
 
 
 def test_who_names_no_queue_of_an_unseen_cluster_gets_round_no_rule() -> None:
     with pytest.raises(Invalid) as refused:
-        accept(unseen(Queue("boss", users=frozenset({"wang"}))), Actor("li"), Wish(("true",)))
+        accept(unseen(Queue("boss", users=frozenset({"wang"}))), Actor("li"), JobRequest(("true",)))
     assert refused.value.code == "queue_needed"
     chosen = unseen(Queue("boss", users=frozenset({"wang"})), Queue("all", is_default=True))
-    assert accept(chosen, Actor("li"), Wish(("true",)))[0].queue == "all"
-    assert accept(unseen(), Actor("li"), Wish(("true",)))[0].queue == ""
+    assert accept(chosen, Actor("li"), JobRequest(("true",)))[0].queue == "all"
+    assert accept(unseen(), Actor("li"), JobRequest(("true",)))[0].queue == ""

@@ -9,7 +9,7 @@ from pydantic import TypeAdapter
 from danlu.api.app import ROUTERS
 from danlu.domain.job import Reason
 from danlu.domain.resources import Ask, Seat
-from danlu.engines.base import Handle, OtherRun, RunState
+from danlu.engines.base import ExternalRun, Handle, RunState
 from tests.app.rig import BASE, Rig, on_rig
 from tests.builders import NOW
 
@@ -139,9 +139,11 @@ def test_answers_have_the_documented_shape(tmp_path: Path) -> None:
         await checked("GET", "/jobs/{ref}", job)
         await checked("GET", "/jobs")
         seat = Seat("desk", 1, gpus=(1,))
-        other = OtherRun("slurm:17", Handle("x"), "li", "bert", RunState.RUNNING, Ask(gpus=1), seats=(seat,))
+        other = ExternalRun("slurm:17", Handle("x"), "li", "bert", RunState.RUNNING, Ask(gpus=1), seats=(seat,))
         why = Reason("no_room", "waits")
-        queued = OtherRun("slurm:18", Handle("y"), "li", "bert", RunState.PENDING, Ask(), submitted_at=NOW, reason=why)
+        queued = ExternalRun(
+            "slurm:18", Handle("y"), "li", "bert", RunState.PENDING, Ask(), submitted_at=NOW, reason=why
+        )
         rig.desk.rules.inventory.others = (other, queued)
         await checked("GET", "/others")
         await checked("GET", "/others/{ref}", "slurm:18")

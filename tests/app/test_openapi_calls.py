@@ -89,7 +89,7 @@ def served(tmp_path: Path) -> Iterator[Served]:
 
 
 async def peopled(made: Rig) -> tuple[dict[str, dict[str, str]], dict[str, str]]:
-    roster, office = made.desk.roster, made.desk.office
+    roster, context = made.desk.roster, made.desk.context
     await roster.record(
         [
             Team("nlp", NOW),
@@ -101,7 +101,7 @@ async def peopled(made: Rig) -> tuple[dict[str, dict[str, str]], dict[str, str]]
     callers: dict[str, dict[str, str]] = {"nobody": {}}
     for name, role in (("chief", "admin"), ("li", "member")):
         actor = Actor(name, Role(role))
-        token, secret = await tokens.create(office, actor, user=name, name="calls", role=role, days=1, now=NOW)
+        token, secret = await tokens.create(context, actor, user=name, name="calls", role=role, days=1, now=NOW)
         callers[name] = {"Authorization": f"Bearer {secret}"}
     async with made.client(token=callers["li"]["Authorization"].removeprefix("Bearer ")) as li:
         job = (await li.post("/jobs", json={"command": ["true"], "workdir": "/"})).json()["id"]

@@ -45,7 +45,7 @@ async def team_with(rig: Rig, team: str, leader: str, *members: str) -> None:
 
 async def come(rig: Rig, name: str, role: Role = Role.MEMBER) -> httpx.AsyncClient:
     token, secret = tokens.new_token(name, "test", role, days=1, now=NOW)
-    await rig.desk.office.store.add_token(token)
+    await rig.desk.context.store.add_token(token)
     return rig.client(token=secret)
 
 
@@ -113,7 +113,7 @@ def test_many_wrong_logins_have_to_wait_and_the_right_one_too(tmp_path: Path) ->
         await open_account(rig, "li")
 
         async def knock(password: str, now: datetime) -> None:
-            await login_actions.login(rig.desk.office, user="li", password=password, origin="203.0.113.9", now=now)
+            await login_actions.login(rig.desk.context, user="li", password=password, origin="203.0.113.9", now=now)
 
         for _ in range(5):
             with pytest.raises(Unauthorized):
@@ -140,7 +140,7 @@ def test_too_many_is_429_with_the_time_to_wait(tmp_path: Path) -> None:
         at = datetime.now(UTC)
         for _ in range(12):  # wrong tries of the next minutes, each as soon as it may be
             try:
-                rig.desk.office.gate.enter("li", "203.0.113.7", at)
+                rig.desk.context.limiter.enter("li", "203.0.113.7", at)
             except TooMany as error:
                 at += timedelta(seconds=error.retry_after_s)
         slow = await rig.client().post("/login", json=body)
@@ -158,9 +158,9 @@ def test_who_logs_out_is_out_and_old_logins_go(tmp_path: Path) -> None:
         assert (await first.get("/me")).status_code == 401
         assert (await second.get("/me")).status_code == 200
         old, _ = tokens.new_token("li", tokens.LOGIN, Role.ADMIN, days=1, now=NOW - timedelta(days=9))
-        await rig.desk.office.store.add_token(old)
+        await rig.desk.context.store.add_token(old)
         await login(rig, "li")
-        assert old.id not in [token.id for token in await rig.desk.office.store.tokens()]
+        assert old.id not in [token.id for token in await rig.desk.context.store.tokens()]
         assert [one["what"] for one in await audit_of(rig, what="account")] == [
             "account.login", "account.logout", "account.login", "account.login",
         ]  # fmt: skip
@@ -205,7 +205,7 @@ def test_a_change_during_another_is_not_lost(tmp_path: Path) -> None:
             root.post("/users/li/disable"),
             root.post("/users/li/role", json={"role": "admin"}),
         )
-        person = (await rig.desk.office.store.people()).persons[0]
+        person = (await rig.desk.context.store.people()).persons[0]
         assert (person.is_enabled, person.role) == (False, Role.ADMIN)
         assert await passwords.is_right(person.password, passwords.given_value("new-sesame"))
         assert rig.desk.roster.persons["li"] == person
@@ -215,7 +215,7 @@ def test_a_change_during_another_is_not_lost(tmp_path: Path) -> None:
 
 def test_the_first_administrator_comes_with_a_code_once(tmp_path: Path) -> None:
     async def scenario(rig: Rig) -> None:
-        code = rig.desk.office.first.new_code()
+        code = rig.desk.context.first.new_code()
         client = rig.client()
         wrong = await client.post("/login/first", json={"code": "0" * 20, "user": "chief", "password": PASSWORD})
         assert wrong.status_code == 401
@@ -224,7 +224,7 @@ def test_the_first_administrator_comes_with_a_code_once(tmp_path: Path) -> None:
         assert (await rig.client(token=made.json()["token"]).get("/me")).json()["role"] == "admin"
         again = await client.post("/login/first", json={"code": code, "user": "other", "password": PASSWORD})
         assert again.status_code == 401
-        code = rig.desk.office.first.new_code()
+        code = rig.desk.context.first.new_code()
         late = await client.post("/login/first", json={"code": code, "user": "other", "password": PASSWORD})
         assert problem(late) == (409, "there is an administrator already")
         assert list(rig.desk.roster.persons) == ["chief"]
@@ -319,7 +319,7 @@ def test_who_comes_by_the_unix_socket_is_looked_up(tmp_path: Path) -> None:
         me = (await client.get("/me")).json()
         name = me["user"]
         assert (me["role"], me["has_account"], me["by"]) == ("member", False, "unix socket")
-        rig.desk.office.rules = PeopleRules(needs_account=True)
+        rig.desk.context.rules = PeopleRules(needs_account=True)
         refused = await client.get("/me")
         assert problem(refused) == (403, f"{name} has no account here")
         assert "danlu account ask" in refused.json()["hint"]
@@ -353,7 +353,7 @@ def test_ask_approve_open(tmp_path: Path) -> None:
     async def scenario(rig: Rig) -> None:
         homes = tmp_path / "homes"
         homes.mkdir()
-        rig.desk.office.rules = PeopleRules(
+        rig.desk.context.rules = PeopleRules(
             default_quota=Quota(gpus=2), home=f"{homes}/{{user}}", team_folder=f"{homes}/nowhere/{{team}}"
         )
         await team_with(rig, "nlp", "zhao", "li")
@@ -401,7 +401,7 @@ def test_ask_approve_open(tmp_path: Path) -> None:
 
 def test_where_a_leaders_word_is_enough_it_opens(tmp_path: Path) -> None:
     async def scenario(rig: Rig) -> None:
-        rig.desk.office.rules = PeopleRules(leaders_open=True)
+        rig.desk.context.rules = PeopleRules(leaders_open=True)
         await team_with(rig, "nlp", "zhao")
         await team_with(rig, "cv", "dean")
         body = {"user": "new", "team": "nlp", "password": PASSWORD}
@@ -517,7 +517,9 @@ def test_nobody_asks_all_day(tmp_path: Path) -> None:
         await team_with(rig, "nlp", "zhao")
 
         async def ask(name: str, now: datetime) -> None:
-            await requests.ask(rig.desk.office, name=name, team="nlp", password=PASSWORD, origin="203.0.113.9", now=now)
+            await requests.ask(
+                rig.desk.context, name=name, team="nlp", password=PASSWORD, origin="203.0.113.9", now=now
+            )
 
         for number in range(5):
             await ask(f"new{number}", NOW)
@@ -664,7 +666,7 @@ def test_a_login_goes_with_the_person_as_they_are(tmp_path: Path) -> None:
     async def scenario(rig: Rig) -> None:
         await rig.desk.roster.record([Person("li", NOW)])
         person = rig.desk.roster.persons["li"]
-        _, secret = await login_actions.issue_login(rig.desk.office.store, person, origin="browser", now=NOW, days=1)
+        _, secret = await login_actions.issue_login(rig.desk.context.store, person, origin="browser", now=NOW, days=1)
         client = rig.client(token=secret)
         assert (await client.get("/me")).json()["role"] == "member"
         await rig.desk.roster.record([replace(person, role=Role.ADMIN)])

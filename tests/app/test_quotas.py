@@ -107,7 +107,7 @@ def test_nonsense_is_refused_by_name_and_changes_nothing(tmp_path: Path, body: A
         assert answer.status_code == 422
         assert says in answer.json()["detail"]
         assert not rig.desk.roster.quotas
-        assert not await rig.desk.office.store.audit(limit=10, what="quota")
+        assert not await rig.desk.context.store.audit(limit=10, what="quota")
 
     on_rig(scenario, tmp_path)
 
@@ -129,7 +129,7 @@ def test_every_change_is_in_the_audit_log_with_what_was_before(tmp_path: Path) -
         await prof.put("/quotas/member:li@nlp", json={"gpus": 2})  # changes nothing
         await prof.put("/quotas/member:li@nlp", json={"jobs": 9})
         await prof.delete("/quotas/member:li@nlp")
-        log = await rig.desk.office.store.audit(limit=10, what="quota.set")
+        log = await rig.desk.context.store.audit(limit=10, what="quota.set")
         assert [(one.who, one.target, one.detail) for one in reversed(log)] == [
             ("prof", "member:li@nlp", "gpus=2 (was none)"),
             ("prof", "member:li@nlp", "gpus=2 jobs=9 (was gpus=2)"),

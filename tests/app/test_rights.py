@@ -31,7 +31,7 @@ from danlu.domain.people import (
     Team,
 )
 from danlu.domain.resources import Ask
-from danlu.engines.base import Handle, OtherRun, RunState
+from danlu.engines.base import ExternalRun, Handle, RunState
 from danlu.store.people_protocol import Member
 from tests.app.rig import BASE, Rig, on_rig
 
@@ -159,8 +159,10 @@ async def move_in(rig: Rig, person: str = "") -> None:
     boost = Boost("b1", "li", "nlp", "zhao", "deadline", NOW, NOW + timedelta(days=1))
     teams = [Team(name, NOW) for name in places]
     await rig.desk.roster.record([*persons, *teams, *members, *requests, boost])
-    rig.desk.office.rules = PeopleRules(leads_see_all=person == "trusted leader", as_submitter=True)
-    rig.desk.rules.inventory.others = (OtherRun("slurm:17", Handle("x"), "li", "secret name", RunState.RUNNING, Ask()),)
+    rig.desk.context.rules = PeopleRules(leads_see_all=person == "trusted leader", as_submitter=True)
+    rig.desk.rules.inventory.others = (
+        ExternalRun("slurm:17", Handle("x"), "li", "secret name", RunState.RUNNING, Ask()),
+    )
 
 
 async def secret_of(rig: Rig, person: str) -> str:
@@ -174,10 +176,10 @@ async def secret_of(rig: Rig, person: str) -> str:
     role = Role.ADMIN if person == "admin" else Role.MEMBER
     made_at = NOW - timedelta(days=2) if person == "expired" else NOW
     token, secret = tokens.new_token(name, "test", role, days=1, now=made_at)
-    await rig.desk.book.store.add_token(token)
+    await rig.desk.cache.store.add_token(token)
     if person == "revoked":
         assert (await rig.client(token=secret).get("/me")).status_code == 200, "it is known, and then revoked"
-        await tokens.revoke(rig.desk.office, ADMIN, token.id, now=NOW)
+        await tokens.revoke(rig.desk.context, ADMIN, token.id, now=NOW)
     if person == "disabled":
         assert (await rig.client(token=secret).get("/me")).status_code == 200
         assert (await rig.client(0).post("/users/gone/disable")).status_code == 200
@@ -213,18 +215,18 @@ def test_who_may_what(tmp_path: Path, person: str) -> None:
         job_id = await li_runs_a_job(rig)
         client = rig.client(token=await secret_of(rig, person))
         token, _ = tokens.new_token("li", "laptop", Role.MEMBER, days=1, now=NOW)
-        await rig.desk.book.store.add_token(token)
+        await rig.desk.cache.store.add_token(token)
         fixed = {"ref": job_id, "sha256": BLOB, "name": "li", "team": "nlp", "token_id": token.id}
         for (method, route), row in ROUTES.items():
             if method == "WS":
                 continue
             if route.endswith("/follow"):
                 rig.engine.finish(f"{job_id}.1")
-                await rig.until(lambda: job_id not in rig.desk.book.live.jobs)
+                await rig.until(lambda: job_id not in rig.desk.cache.active_jobs.jobs)
             names = {name: token.id if value == "TOKEN" else value for name, value in row.names.items()}
             call = row.call
             if route == "/login/first":
-                call = {"json": call["json"] | {"code": rig.desk.office.first.new_code()}}
+                call = {"json": call["json"] | {"code": rig.desk.context.first.new_code()}}
             before = await newest_line(rig)
             answer = await client.request(method, route.format(**(fixed | names)), **call)
             refused = answer.status_code in (401, 403)
@@ -248,7 +250,7 @@ def test_who_may_what(tmp_path: Path, person: str) -> None:
 
 
 async def newest_line(rig: Rig) -> AuditEntry | None:
-    lines = await rig.desk.office.store.audit(limit=1)
+    lines = await rig.desk.context.store.audit(limit=1)
     return lines[0] if lines else None
 
 

@@ -47,7 +47,7 @@ def with_signon(scenario: Scenario, folder: Path, fake: FakeProvider, **rules: A
         async with Provider(Registration(fake.issuer, CLIENT, SECRET)) as provider:
             options: dict[str, Any] = {"opens_accounts": True, "teams": TEAMS} | rules
             given = SignonRules(fake.issuer, **options)
-            rig.desk = replace(rig.desk, signon=Signon(rig.desk.office, provider, given))
+            rig.desk = replace(rig.desk, signon=Signon(rig.desk.context, provider, given))
             await scenario(rig)
 
     on_rig(play, folder)
@@ -113,13 +113,13 @@ def teams_of(rig: Rig, name: str) -> dict[str, bool]:
 
 
 async def audit_of(rig: Rig) -> list[tuple[str, str, str]]:
-    lines = await rig.desk.office.store.audit(limit=100)
+    lines = await rig.desk.context.store.audit(limit=100)
     return [(one.who, one.what, one.target) for one in reversed(lines)]
 
 
 def test_a_new_person_gets_an_account_and_a_token(tmp_path: Path, fake: FakeProvider) -> None:
     async def scenario(rig: Rig) -> None:
-        rig.desk.office.rules = PeopleRules(default_quota=Quota(gpus=2))
+        rig.desk.context.rules = PeopleRules(default_quota=Quota(gpus=2))
         fake.person = {"sub": "42", "preferred_username": "Li@lab.example", "name": "Li Lei", "email": "li@lab.example"}
         fake.person["groups"] = ["/lab/nlp", "/staff"]
         answer = await SignOn(rig).outcome()
@@ -209,7 +209,7 @@ def test_a_unix_users_name_waits_for_an_administrator(tmp_path: Path, fake: Fake
     """Whoever the provider calls so would be that Unix user here, and jobs may run as one."""
 
     async def scenario(rig: Rig) -> None:
-        rig.desk.office.rules = PeopleRules(leaders_open=True)
+        rig.desk.context.rules = PeopleRules(leaders_open=True)
         await rig.desk.roster.record([Team("nlp", NOW)])
         fake.person = {"sub": "42", "preferred_username": f"{A_UNIX_USER}@lab.example", "groups": ["/lab/nlp"]}
         for _ in range(2):
@@ -220,9 +220,9 @@ def test_a_unix_users_name_waits_for_an_administrator(tmp_path: Path, fake: Fake
         (request,) = rig.desk.roster.requests.values()
         assert request.why == f"signed on as {fake.issuer}|42, there called {A_UNIX_USER}@lab.example"
         leader = Actor("wang", teams=(Membership("nlp", is_leader=True),))
-        assert (await approve(rig.desk.office, leader, request.id, now=NOW)).request.state is RequestState.APPROVED
+        assert (await approve(rig.desk.context, leader, request.id, now=NOW)).request.state is RequestState.APPROVED
         assert "waits for approval" in (await SignOn(rig).outcome())["detail"]
-        await open_account(rig.desk.office, CHIEF, request.id, now=NOW)
+        await open_account(rig.desk.context, CHIEF, request.id, now=NOW)
         assert (await SignOn(rig).outcome())["user"] == A_UNIX_USER
 
     with_signon(scenario, tmp_path, fake, domains=("lab.example",))
@@ -301,8 +301,10 @@ def test_a_local_account_is_not_taken_over_but_can_be_linked(tmp_path: Path, fak
 
 
 async def token_of(rig: Rig, name: str) -> str:
-    office = rig.desk.office
-    _, secret = await tokens.create(office, CHIEF, user=name, name="test", role="member", days=1, now=datetime.now(UTC))
+    context = rig.desk.context
+    _, secret = await tokens.create(
+        context, CHIEF, user=name, name="test", role="member", days=1, now=datetime.now(UTC)
+    )
     return secret
 
 
@@ -333,7 +335,7 @@ def test_a_stranger_waits_for_approval(tmp_path: Path, fake: FakeProvider) -> No
         (request,) = rig.desk.roster.requests.values()
         assert (request.name, request.team, request.state) == ("li", "nlp", RequestState.ASKED)
         assert not rig.desk.roster.persons
-        await open_account(rig.desk.office, CHIEF, request.id, now=NOW)
+        await open_account(rig.desk.context, CHIEF, request.id, now=NOW)
         assert (await SignOn(rig).outcome())["user"] == "li"
         assert teams_of(rig, "li") == {"nlp": True, "vision": True}
         assert rig.desk.roster.persons["li"].subject == f"{fake.issuer}|42"
@@ -348,7 +350,7 @@ def test_a_stranger_without_a_team_can_be_let_in_too(tmp_path: Path, fake: FakeP
         await SignOn(rig).outcome()
         (request,) = rig.desk.roster.requests.values()
         assert request.team == ""
-        await open_account(rig.desk.office, CHIEF, request.id, now=NOW)
+        await open_account(rig.desk.context, CHIEF, request.id, now=NOW)
         assert (await SignOn(rig).outcome())["user"] == "li"
 
     with_signon(scenario, tmp_path, fake, opens_accounts=False)
@@ -358,7 +360,7 @@ def test_a_refused_request_stays_refused(tmp_path: Path, fake: FakeProvider) -> 
     async def scenario(rig: Rig) -> None:
         await SignOn(rig).outcome()
         (request,) = rig.desk.roster.requests.values()
-        await refuse(rig.desk.office, CHIEF, request.id, why="", now=NOW)
+        await refuse(rig.desk.context, CHIEF, request.id, why="", now=NOW)
         assert "was refused" in (await SignOn(rig).outcome())["detail"]
         assert not rig.desk.roster.persons
 
@@ -606,7 +608,7 @@ def test_secrets_stay_where_they_belong(tmp_path: Path, fake: FakeProvider) -> N
         begun = SignOn(rig)
         code = await begun.code()
         token = (await begun.finish(code)).json()["token"]
-        listed = repr(await rig.desk.office.store.audit(limit=100))
+        listed = repr(await rig.desk.context.store.audit(limit=100))
         on_disk = b"".join(path.read_bytes() for path in Path(rig.desk.state_dir).rglob("*") if path.is_file())
         for secret in (code, token, begun.verifier, SECRET):
             assert secret not in listed

@@ -44,7 +44,7 @@ def test_a_snapshot_goes_with_the_last_job_that_needs_it(tmp_path: Path) -> None
     async def scenario(rig: Rig) -> None:
         asked: list[bool] = []
         rig.desk = replace(rig.desk, sweep_soon=lambda: asked.append(True))
-        client, sweeper = rig.client(ROOT), Sweeper(rig.desk.book.store, rig.desk.files_dir)
+        client, sweeper = rig.client(ROOT), Sweeper(rig.desk.cache.store, rig.desk.files_dir)
         snapshot = await upload(client, b"print(1)")
         ids = [(await submit(client, snapshot=snapshot))["id"] for _ in range(2)]
         for job_id in ids:

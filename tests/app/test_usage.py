@@ -38,7 +38,7 @@ async def some_use(rig: Rig) -> None:
         charge("e.1", "stranger", "", gpus=0),
         charge("f.1", "li", "nlp", ago=20, hours=10),
     ]
-    await rig.desk.book.store.update([], (), charges)
+    await rig.desk.cache.store.update([], (), charges)
 
 
 def hours(answer: Any) -> dict[str, float]:

@@ -100,7 +100,7 @@ def test_while_the_engine_is_away_nothing_is_promised(tmp_path: Path) -> None:
         await rig.state(client, await submitted(client, gpus=1), "RUNNING")
         waiting = await submitted(client, gpus=2)
         rig.engine.is_down = True
-        rig.desk.book.changed.set()
+        rig.desk.cache.changed.set()
         await rig.until(lambda: rig.desk.trouble() is not None)
         assert (await client.get(f"/jobs/{waiting}/why")).json()["alternatives"] == []
 
@@ -141,7 +141,7 @@ def test_who_waits_for_a_quota_sees_who_fills_it_and_how_to_borrow(tmp_path: Pat
         assert [(one["id"], one["user"], one["team"]) for one in why["holders"]] == [(mates, "wang", "nlp")]
         assert why["alternatives"] == []  # no card is idle
         rig.engine.finish(f"{other}.1")
-        await rig.until(lambda: other not in rig.desk.book.live.jobs)
+        await rig.until(lambda: other not in rig.desk.cache.active_jobs.jobs)
         why = (await li.get(f"/jobs/{waiting}/why")).json()
         assert [one["options"] for one in why["alternatives"]] == ["--preemptible"]
         clone = (await li.post(f"/jobs/{waiting}/clone", json=why["alternatives"][0]["changes"])).json()["id"]
@@ -157,7 +157,7 @@ def test_only_who_holds_what_the_quota_is_short_of_fills_it(tmp_path: Path) -> N
         await chief.put("/quotas/user:li", json={"gpus": 1, "cpus": 4})
         for asked in ({"gpus": 1, "cpus": 1}, {"cpus": 2}):
             await rig.state(li, await submitted(li, **asked), "RUNNING")
-        card, cores = [job.id for job in rig.desk.book.live.holding()]
+        card, cores = [job.id for job in rig.desk.cache.active_jobs.holding()]
 
         async def in_the_way(**asked: int) -> list[str]:
             why = (await li.get(f"/jobs/{await submitted(li, **asked)}/why")).json()

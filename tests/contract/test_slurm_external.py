@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Iterator
 import pytest
 
 from danlu.domain.resources import Ask
-from danlu.engines.base import OtherRun, RunState
+from danlu.engines.base import ExternalRun, RunState
 from danlu.errors import EngineDown
 from tests.contract.engine_rigs import LIMIT_SECONDS
 from tests.contract.slurm_rig import SlurmRig, with_own_rig
@@ -30,14 +30,14 @@ def on(cluster: SlurmCluster, test: Callable[[SlurmRig], Awaitable[None]]) -> No
     with_own_rig(lambda folder: SlurmRig(folder, cluster.release.version, cluster), test)
 
 
-async def told(rig: SlurmRig, *states: RunState) -> dict[str, OtherRun]:
+async def told(rig: SlurmRig, *states: RunState) -> dict[str, ExternalRun]:
     try:
         return {one.id: one for one in await rig.engine.others() if one.state in states}
     except EngineDown:
         return {}
 
 
-async def until_told(rig: SlurmRig, state: RunState, *ids: str) -> dict[str, OtherRun]:
+async def until_told(rig: SlurmRig, state: RunState, *ids: str) -> dict[str, ExternalRun]:
     async with asyncio.timeout(LIMIT_SECONDS):
         while not {*ids} <= set(found := await told(rig, state)):
             await asyncio.sleep(0.05)

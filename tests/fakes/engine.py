@@ -10,7 +10,7 @@ from danlu.domain.job import Reason, RunId
 from danlu.domain.parsing import Notice
 from danlu.domain.queue import Queue
 from danlu.domain.resources import Node, Seat
-from danlu.engines.base import Ending, Handle, Launch, NodeNow, Observation, OtherRun, RunState, Stream
+from danlu.engines.base import Ending, ExternalRun, Handle, Launch, NodeNow, Observation, RunState, Stream
 from danlu.errors import EngineDown, Refused
 
 
@@ -220,9 +220,9 @@ class FakeCluster(FakeEngine):
         self.words: dict[str, NodeNow] = {}
         self.first: set[Handle] = set()
         self._seats = seats
-        self._others: dict[str, OtherRun] = {}
+        self._others: dict[str, ExternalRun] = {}
 
-    def put(self, *others: OtherRun) -> None:
+    def put(self, *others: ExternalRun) -> None:
         """Somebody comes, or is another by now."""
         self._others |= {one.id: one for one in others}
         self._on_change()
@@ -239,11 +239,11 @@ class FakeCluster(FakeEngine):
             del self._others[one]
         self._on_change()
 
-    async def others(self) -> Sequence[OtherRun]:
+    async def others(self) -> Sequence[ExternalRun]:
         self._check_up()
         return list(self._others.values())
 
-    def one_of(self, together: OtherRun, ref: str) -> OtherRun | None:
+    def one_of(self, together: ExternalRun, ref: str) -> ExternalRun | None:
         array, bracket, _ = together.id.partition("[")
         if not (bracket and re.fullmatch(rf"{array}\d+", ref)):
             return None

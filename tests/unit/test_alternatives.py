@@ -17,7 +17,7 @@ from danlu.actions.jobs.alternatives import (
     short_model,
 )
 from danlu.domain.queue import Queue
-from danlu.domain.request import Wish, changed_wish, spec_of
+from danlu.domain.request import JobRequest, changed_request, spec_of
 from danlu.domain.resources import model_fits
 from danlu.scheduler.plan import plan, seat_now
 from danlu.scheduler.snapshot import Snapshot, Waiting
@@ -124,7 +124,7 @@ def scenes(draw: st.DrawFn) -> tuple[Snapshot, Waiting]:
 def test_every_alternative_starts_when_it_is_submitted(scene: tuple[Snapshot, Waiting]) -> None:
     seen, entry = scene
     ask = entry.ask
-    wish = Wish(
+    wanted = JobRequest(
         ("true",),
         gpus=f"{ask.gpu_model}:{ask.gpus}" if ask.gpu_model else ask.gpus,
         shards=ask.shards,
@@ -133,10 +133,10 @@ def test_every_alternative_starts_when_it_is_submitted(scene: tuple[Snapshot, Wa
         time=f"{entry.time_limit.total_seconds():.0f}s" if entry.time_limit else "",
     )
     for one in find_alternatives(seen, entry, Choices()):
-        spec, _ = spec_of(changed_wish(wish, one.changes))
+        spec, _ = spec_of(changed_request(wanted, one.changes))
         again = Waiting("again", spec.ask, 2**62, time_limit=spec.time_limit)
         assert seat_now(seen, again) == one.seat, one
-        assert spec != spec_of(wish)[0]
+        assert spec != spec_of(wanted)[0]
 
 
 def test_the_number_of_plans_is_bounded() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from danlu.actions.jobs.external import is_others
 from danlu.domain.resources import Ask, Seat
-from danlu.engines.base import Handle, NodeNow, OtherRun, RunState
+from danlu.engines.base import ExternalRun, Handle, NodeNow, RunState
 from danlu.engines.slurm.external import (
     Others,
     node_now,
@@ -22,7 +22,7 @@ from danlu.engines.slurm.external import (
 )
 from danlu.engines.slurm.text.parse_cluster import parse_nodes
 from danlu.engines.slurm.text.parse_jobs import QueueLine, QueueReader, parse_job_seats
-from danlu.loops.external_usage import Reckoning, in_books, reckon
+from danlu.loops.external_usage import ExternalUsage, in_books, reckon
 from danlu.state.inventory import Inventory
 from danlu.state.occupancy import Fill, Sitting, fill, unknown_seats
 from tests.builders import node
@@ -212,25 +212,25 @@ def test_only_what_takes_room_is_news_for_the_plan() -> None:
     assert inventory.others == ()
 
 
-def other(**fields: Any) -> OtherRun:
+def other(**fields: Any) -> ExternalRun:
     given: dict[str, Any] = {
         "id": "slurm:17", "handle": Handle("x"), "user": "li", "name": "bert", "state": RunState.RUNNING,
         "ask": Ask(gpus=2, cpus=4), "queue": "gpu", "seats": (Seat("n1", 4, gpus=(0, 1)),), "submitted_at": AT - HOUR,
         "started_at": AT, "ends_at": AT + 4 * HOUR,
     }  # fmt: skip
-    return OtherRun(**given | fields)
+    return ExternalRun(**given | fields)
 
 
-def over(run: OtherRun, after: timedelta) -> OtherRun:
+def over(run: ExternalRun, after: timedelta) -> ExternalRun:
     return replace(run, state=RunState.ENDED, seats=(), ends_at=(run.started_at or AT) + after)
 
 
-def counted(before: Reckoning, *seen: OtherRun, now: datetime = AT + 2 * HOUR, **options: Any) -> Reckoning:
+def counted(before: ExternalUsage, *seen: ExternalRun, now: datetime = AT + 2 * HOUR, **options: Any) -> ExternalUsage:
     return reckon(before, seen, now=now, shards_per_gpu=64, **options)
 
 
 def test_a_run_is_charged_when_it_is_over_and_once() -> None:
-    first = counted(Reckoning(), other())
+    first = counted(ExternalUsage(), other())
     assert first.charges == ()
     second = counted(first, over(other(), HOUR))
     (charge,) = second.charges
@@ -244,19 +244,19 @@ def test_a_run_is_charged_when_it_is_over_and_once() -> None:
 
 
 def test_one_that_was_never_seen_running_is_charged_too() -> None:
-    (charge,) = counted(Reckoning(), over(other(), HOUR)).charges
+    (charge,) = counted(ExternalUsage(), over(other(), HOUR)).charges
     assert (charge.gpu_hours, charge.time_limit) == (2.0, None)
-    assert counted(Reckoning(), over(other(started_at=None), HOUR)).charges == ()
-    assert len(counted(Reckoning(), over(other(), timedelta(0))).charges) == 1, "a short one is one"
+    assert counted(ExternalUsage(), over(other(started_at=None), HOUR)).charges == ()
+    assert len(counted(ExternalUsage(), over(other(), timedelta(0))).charges) == 1, "a short one is one"
 
 
 def test_one_that_the_engine_has_forgotten_is_charged_to_now() -> None:
-    (charge,) = counted(counted(Reckoning(), other()), now=AT + 3 * HOUR).charges
+    (charge,) = counted(counted(ExternalUsage(), other()), now=AT + 3 * HOUR).charges
     assert charge.ended_at == AT + 3 * HOUR
 
 
 def test_after_a_restart_the_books_are_believed() -> None:
-    (charge,) = counted(Reckoning(), over(other(), HOUR)).charges
+    (charge,) = counted(ExternalUsage(), over(other(), HOUR)).charges
     known = in_books([charge, replace(charge, run_id="k3fz82aw.1")], AT + 2 * HOUR)
     assert known.charged == {charge.run_id}
     again = counted(known, over(other(), HOUR), over(other(started_at=AT + HOUR), HOUR))
@@ -266,9 +266,9 @@ def test_after_a_restart_the_books_are_believed() -> None:
 
 def test_only_cards_count_on_ones_own_machine() -> None:
     plain = other(ask=Ask(cpus=8), seats=(Seat("n1", 8),))
-    assert len(counted(Reckoning(), over(plain, HOUR)).charges) == 1
-    assert counted(Reckoning(), over(plain, HOUR), charges_all=False).charges == ()
-    assert len(counted(Reckoning(), over(other(), HOUR), charges_all=False).charges) == 1
+    assert len(counted(ExternalUsage(), over(plain, HOUR)).charges) == 1
+    assert counted(ExternalUsage(), over(plain, HOUR), charges_all=False).charges == ()
+    assert len(counted(ExternalUsage(), over(other(), HOUR), charges_all=False).charges) == 1
 
 
 @pytest.mark.parametrize("ref", ["slurm:17", "slurm:17_3", "slurm:17_[4-9%2]"])

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from danlu.engines.log_files import CHUNK, FARTHEST_BACK, LogFiles, offset_of_tail
-from danlu.unix.patient_folder import FarFolder
+from danlu.unix.patient_folder import PatientFolder
 
 
 @given(st.binary(max_size=200).map(lambda data: data.replace(b"\x01", b"\n")), st.integers(1, 5))
@@ -73,7 +73,7 @@ def test_growth_is_seen_that_the_kernel_does_not_tell_of(tmp_path: Path, monkeyp
     monkeypatch.setattr(LogFiles, "_woken", lambda self: self._inotify.read(timeout=0))  # as on a network file system
 
     async def scenario() -> None:
-        files = LogFiles(FarFolder(str(tmp_path)))
+        files = LogFiles(PatientFolder(str(tmp_path)))
         with await files.open(str(path)) as one, await files.open(str(path)) as other:
             assert (one is other, await one.read(0)) == (True, b"first\n")
             offset = 6

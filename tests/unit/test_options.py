@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from danlu.api.bodies import ChangesIn, changes_in, wish_in
+from danlu.api.bodies import ChangesIn, changes_in, request_in
 from danlu.cli.grammar.jobs import ASK
 from danlu.cli.input.job_file import parse_job
 from danlu.cli.input.options import asked
 from danlu.client import job_body
 from danlu.domain.options import LIST, NAMES, OPTIONS, PAIRS, SWITCH, JobOption
-from danlu.domain.request import Wish, spec_of, wish_of
+from danlu.domain.request import JobRequest, request_of, spec_of
 
 # A value of each option that is not its default, as people write it.
 WRITTEN: dict[str, Any] = {
@@ -27,7 +27,7 @@ BESIDES = {"command", "snapshot", "umask", "environ"}
 
 
 def test_the_table_and_the_request_have_the_same_options() -> None:
-    assert {field.name for field in fields(Wish)} == {*NAMES, *BESIDES}
+    assert {field.name for field in fields(JobRequest)} == {*NAMES, *BESIDES}
     assert set(WRITTEN) == set(NAMES), "give the new option a value in this test"
 
 
@@ -35,7 +35,7 @@ def test_a_body_takes_every_option() -> None:
     assert set(ChangesIn.model_fields) == {*NAMES, *BESIDES}
     sent = ChangesIn.model_validate({"command": ["true"], **WRITTEN})
     assert changes_in(sent).keys() == {"command", *NAMES}
-    assert wish_in(sent).time == "90s"
+    assert request_in(sent).time == "90s"
 
 
 def test_the_typed_client_names_every_option() -> None:
@@ -53,12 +53,12 @@ def test_a_value_reaches_the_spec_and_a_clone(option: JobOption) -> None:
     if option.name == "shards":
         given = 16
     change: Any = {option.name: tuple(given) if isinstance(given, list) else given}
-    plain = Wish(command=("true",), time="1h")
+    plain = JobRequest(command=("true",), time="1h")
     spec, _ = spec_of(replace(plain, **change))
     if option.kind == LIST:  # dependencies are looked up by their ids, and a clone does not repeat them
         return
     assert spec != spec_of(plain)[0], "the spec does not have it"
-    assert spec_of(wish_of(spec))[0] == spec, "a clone loses it"
+    assert spec_of(request_of(spec))[0] == spec, "a clone loses it"
 
 
 @pytest.mark.parametrize("option", OPTIONS, ids=lambda option: option.name)

@@ -26,8 +26,8 @@ limits = st.one_of(st.none(), st.integers(1, 200).map(lambda m: timedelta(minute
 def asks(draw: st.DrawFn) -> Ask:
     gpus = draw(st.sampled_from((0, 0, 1, 1, 2, 3, 4)))
     shards = 0 if gpus else draw(st.sampled_from((0, 0, 1, 16, 32, 64)))
-    wish = draw(st.sampled_from(WISHES))
-    return Ask(gpus, wish, shards, draw(st.integers(1, 6)), draw(st.sampled_from((0, 0, 512, 1024, 3000))))
+    wanted = draw(st.sampled_from(WISHES))
+    return Ask(gpus, wanted, shards, draw(st.integers(1, 6)), draw(st.sampled_from((0, 0, 512, 1024, 3000))))
 
 
 @st.composite

@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from danlu.actions.people.rate_limit import Gate, Pace, place_of
+from danlu.actions.people.rate_limit import LoginLimiter, Pace, place_of
 from danlu.errors import TooMany
 from tests.builders import NOW
 
@@ -45,64 +45,64 @@ def test_memory_is_bounded() -> None:
 
 
 def test_wrong_logins_of_a_name_are_slowed_from_everywhere() -> None:
-    gate = Gate()
+    limiter = LoginLimiter()
     for number in range(50):
-        gate.enter("li", f"203.0.113.{number}", NOW)
+        limiter.enter("li", f"203.0.113.{number}", NOW)
     with pytest.raises(TooMany) as refused:
-        gate.enter("li", "198.51.100.1", NOW)
+        limiter.enter("li", "198.51.100.1", NOW)
     assert refused.value.retry_after_s == 1
-    gate.enter("wang", "198.51.100.1", NOW)
-    gate.enter("li", "198.51.100.1", NOW + seconds(1))
+    limiter.enter("wang", "198.51.100.1", NOW)
+    limiter.enter("li", "198.51.100.1", NOW + seconds(1))
 
 
 def test_one_place_alone_slows_only_itself() -> None:
-    gate, now, refusals = Gate(), NOW, 0
+    limiter, now, refusals = LoginLimiter(), NOW, 0
     for _ in range(200):
         try:
-            gate.enter("li", "203.0.113.66", now)
+            limiter.enter("li", "203.0.113.66", now)
         except TooMany as error:
             refusals += 1
             now += seconds(error.retry_after_s)
     assert refusals
-    gate.enter("li", "198.51.100.1", now)
+    limiter.enter("li", "198.51.100.1", now)
 
 
 def test_whoever_came_from_a_place_before_does_not_wait_for_strangers() -> None:
-    gate = Gate()
-    gate.enter("li", "198.51.100.1", NOW)
-    gate.passed("li", "198.51.100.1")
+    limiter = LoginLimiter()
+    limiter.enter("li", "198.51.100.1", NOW)
+    limiter.passed("li", "198.51.100.1")
     for number in range(50):
-        gate.enter("li", f"203.0.113.{number}", NOW)
+        limiter.enter("li", f"203.0.113.{number}", NOW)
     with pytest.raises(TooMany):
-        gate.enter("li", "198.51.100.2", NOW)
-    gate.enter("li", "198.51.100.1", NOW)
+        limiter.enter("li", "198.51.100.2", NOW)
+    limiter.enter("li", "198.51.100.1", NOW)
 
 
 def test_one_place_that_tries_many_names_is_slowed() -> None:
-    gate = Gate()
+    limiter = LoginLimiter()
     for number in range(30):
-        gate.enter(f"name{number}", "203.0.113.7", NOW)
+        limiter.enter(f"name{number}", "203.0.113.7", NOW)
     with pytest.raises(TooMany):
-        gate.enter("li", "203.0.113.7", NOW)
-    gate.enter("li", "198.51.100.1", NOW)
+        limiter.enter("li", "203.0.113.7", NOW)
+    limiter.enter("li", "198.51.100.1", NOW)
 
 
 def test_right_logins_cost_nothing() -> None:
-    gate = Gate()
+    limiter = LoginLimiter()
     for _ in range(100):
-        gate.enter("li", "203.0.113.7", NOW)
-        gate.passed("li", "203.0.113.7")
+        limiter.enter("li", "203.0.113.7", NOW)
+        limiter.passed("li", "203.0.113.7")
 
 
 def test_who_knows_one_password_cannot_clear_the_place_for_guessing_others() -> None:
-    gate = Gate()
+    limiter = LoginLimiter()
     for number in range(29):
-        gate.enter(f"name{number}", "203.0.113.7", NOW)
-    gate.enter("li", "203.0.113.7", NOW)
-    gate.passed("li", "203.0.113.7")
-    gate.enter("wang", "203.0.113.7", NOW)
+        limiter.enter(f"name{number}", "203.0.113.7", NOW)
+    limiter.enter("li", "203.0.113.7", NOW)
+    limiter.passed("li", "203.0.113.7")
+    limiter.enter("wang", "203.0.113.7", NOW)
     with pytest.raises(TooMany):
-        gate.enter("zhao", "203.0.113.7", NOW)
+        limiter.enter("zhao", "203.0.113.7", NOW)
 
 
 @pytest.mark.parametrize(

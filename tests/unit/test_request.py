@@ -2,12 +2,12 @@
 
 import pytest
 
-from danlu.domain.request import Wish, changed_wish, default_name, spec_of, wish_of
+from danlu.domain.request import JobRequest, changed_request, default_name, request_of, spec_of
 from danlu.errors import Invalid
 
 
 def test_a_wish_survives_the_way_to_a_spec_and_back() -> None:
-    wish = Wish(
+    wanted = JobRequest(
         command=("python", "train.py"),
         workdir="/home/li",
         gpus="RTX3090:2",
@@ -22,11 +22,11 @@ def test_a_wish_survives_the_way_to_a_spec_and_back() -> None:
         retries=1,
         signal="USR1@300",
     )
-    spec, array = spec_of(wish)
+    spec, array = spec_of(wanted)
     assert array is not None
     assert len(array.indices) == 10
     assert spec.at_once == 2
-    assert spec_of(wish_of(spec))[0] == spec
+    assert spec_of(request_of(spec))[0] == spec
 
 
 @pytest.mark.parametrize(
@@ -51,18 +51,18 @@ def test_a_wish_survives_the_way_to_a_spec_and_back() -> None:
 )
 def test_nonsense_is_refused_by_the_options_name(options: dict[str, object], text: str) -> None:
     with pytest.raises(Invalid) as refused:
-        spec_of(Wish(command=("true",), **options))  # type: ignore[arg-type]
+        spec_of(JobRequest(command=("true",), **options))  # type: ignore[arg-type]
     assert text in refused.value.text
 
 
 def test_a_time_limit_of_less_than_a_second_survives_a_clone() -> None:
-    spec, _ = spec_of(Wish(("true",), time="0.4s"))
-    assert spec_of(wish_of(spec))[0].time_limit == spec.time_limit
+    spec, _ = spec_of(JobRequest(("true",), time="0.4s"))
+    assert spec_of(request_of(spec))[0].time_limit == spec.time_limit
 
 
 def test_changing_to_shards_lets_go_of_whole_cards() -> None:
-    assert changed_wish(Wish(("true",), gpus=2), {"shards": 16}).gpus == 0
-    assert changed_wish(Wish(("true",), shards=16), {"gpus": 1}).shards == 0
+    assert changed_request(JobRequest(("true",), gpus=2), {"shards": 16}).gpus == 0
+    assert changed_request(JobRequest(("true",), shards=16), {"gpus": 1}).shards == 0
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pytest
 
 from danlu.domain import parsing, quota
 from danlu.domain.job import LONGEST_REASON, Reason
-from danlu.domain.request import LONGEST, WISH_NAMES, Wish, check_wish
+from danlu.domain.request import LONGEST, REQUEST_NAMES, JobRequest, check_request
 from danlu.domain.texts import LONGEST_ARRAY, LONGEST_WRITTEN, MOST_AFTER
 from danlu.engines.local.keeper.spawn import shown
 from danlu.errors import Invalid, TooBig
@@ -81,14 +81,14 @@ def test_a_reason_that_quotes_a_person_stays_short() -> None:
     assert len(shown("x" * 10**6)) < 300
 
 
-def wish(**given: Any) -> Wish:
-    return Wish(**{"command": ("true",), **given})
+def wanted(**given: Any) -> JobRequest:
+    return JobRequest(**{"command": ("true",), **given})
 
 
 TEXTS = [
     name
-    for name in WISH_NAMES
-    if isinstance(getattr(wish(), name), str | int) and name not in ("preemptible", "interactive")
+    for name in REQUEST_NAMES
+    if isinstance(getattr(wanted(), name), str | int) and name not in ("preemptible", "interactive")
 ]
 
 
@@ -96,8 +96,8 @@ TEXTS = [
 def test_each_text_of_a_job_has_a_limit_that_the_refusal_names(name: str) -> None:
     most = LONGEST.get(name, LONGEST_WRITTEN)
     with pytest.raises(Invalid, match=f"--{name} has {most + 1:,} characters, at most {most:,} are possible"):
-        check_wish(wish(**{name: "x" * (most + 1)}))
-    check_wish(wish(**{name: "x" * most}))
+        check_request(wanted(**{name: "x" * (most + 1)}))
+    check_request(wanted(**{name: "x" * most}))
 
 
 @pytest.mark.parametrize("letter", ["\ud800", "\0"])
@@ -120,12 +120,12 @@ def test_each_text_of_a_job_has_a_limit_that_the_refusal_names(name: str) -> Non
 )
 def test_what_no_system_can_name_is_refused(given: Callable[[str], dict[str, Any]], letter: str) -> None:
     with pytest.raises(Invalid):
-        check_wish(wish(**given(letter)))
+        check_request(wanted(**given(letter)))
 
 
 def test_bytes_that_are_no_text_stay_possible() -> None:
     odd = b"\xff\xe9".decode("utf-8", "surrogateescape")
-    check_wish(wish(command=("echo", odd), workdir=f"/{odd}", name=odd, env={"A": odd}, environ={odd: odd}))
+    check_request(wanted(command=("echo", odd), workdir=f"/{odd}", name=odd, env={"A": odd}, environ={odd: odd}))
 
 
 @pytest.mark.parametrize(
@@ -141,14 +141,14 @@ def test_bytes_that_are_no_text_stay_possible() -> None:
 )
 def test_what_no_system_passes_on_is_refused_at_once(given: dict[str, Any]) -> None:
     with pytest.raises(TooBig):
-        check_wish(wish(**given))
+        check_request(wanted(**given))
 
 
 @pytest.mark.parametrize("names", [{"": "x"}, {"A=B": "x"}])
 def test_a_variable_that_no_program_could_read_is_refused(names: dict[str, str]) -> None:
     with pytest.raises(Invalid):
-        check_wish(wish(environ=names))
+        check_request(wanted(environ=names))
 
 
 def test_a_command_as_long_as_the_kernel_passes_is_taken() -> None:
-    check_wish(wish(command=("echo", *["x" * 1000] * 1500), environ={f"A{n}": "x" * 100 for n in range(1000)}))
+    check_request(wanted(command=("echo", *["x" * 1000] * 1500), environ={f"A{n}": "x" * 100 for n in range(1000)}))

@@ -172,7 +172,7 @@ class WhyOut(Answer):
     alternatives: list[CloneOut]
 
 
-class OtherOut(Answer):
+class ExternalOut(Answer):
     id: str
     user: str
     name: str
@@ -189,7 +189,7 @@ class OtherOut(Answer):
 
 
 class OtherList(Answer):
-    items: list[OtherOut]
+    items: list[ExternalOut]
 
 
 class GpuOut(Answer):

@@ -16,7 +16,7 @@ from starlette.requests import HTTPConnection
 
 from danlu.actions.jobs.submit import Rules
 from danlu.actions.people import tokens
-from danlu.actions.people.context import Office
+from danlu.actions.people.context import PeopleContext
 from danlu.actions.people.sign_on_flow import Signon
 from danlu.actions.people.users import unix_actor
 from danlu.api.bodies import job_out
@@ -26,7 +26,7 @@ from danlu.domain.people import Actor
 from danlu.engines.base import Engine
 from danlu.engines.log_files import LogFiles
 from danlu.errors import DanluError, Invalid, Unauthorized
-from danlu.state.jobs import Book
+from danlu.state.jobs import JobCache
 from danlu.state.people import Roster
 from danlu.state.snapshots import Outlook
 from danlu.store.protocol import Token
@@ -36,13 +36,13 @@ from danlu.store.protocol import Token
 class Desk:
     """Everything behind the door that a route may need."""
 
-    book: Book
+    cache: JobCache
     engine: Engine
     files: LogFiles
     outlook: Outlook
     rules: Rules
     roster: Roster
-    office: Office
+    context: PeopleContext
     state_dir: str
     files_dir: str  # logs, snapshots and the folders that they run in
     addresses: tuple[str, ...]
@@ -79,12 +79,12 @@ async def recognized(connection: HTTPConnection) -> tuple[Actor, Token | None]:
     uid = _uid_of(connection)
     if uid is not None:
         is_owner = uid in (0, os.getuid())
-        return unix_actor(desk.office, _unix_name(uid), is_owner=is_owner, origin=ON_THE_SOCKET), None
+        return unix_actor(desk.context, _unix_name(uid), is_owner=is_owner, origin=ON_THE_SOCKET), None
     scheme, _, secret = connection.headers.get("authorization", "").partition(" ")
     if scheme.casefold() != "bearer" or not secret:
         raise Unauthorized("this server wants to know who you are", "`danlu login`, or set DANLU_TOKEN")
     now = datetime.now(UTC)
-    actor, token = await tokens.bearer(desk.office, secret.strip(), origin=origin_of(connection), now=now)
+    actor, token = await tokens.bearer(desk.context, secret.strip(), origin=origin_of(connection), now=now)
     if line := connection.scope.get(LINE):
         line.recognize(actor.name)
     return actor, token
@@ -128,10 +128,10 @@ class Welcome:
 
     def __init__(self, desk: Desk, connection: HTTPConnection, check: Callable[[Actor], None]) -> None:
         self._desk, self._connection, self._check = desk, connection, check
-        self._seen = (desk.office.stamp, time.monotonic())
+        self._seen = (desk.context.stamp, time.monotonic())
 
     async def lasts(self) -> bool:
-        stamp, now = self._desk.office.stamp, time.monotonic()
+        stamp, now = self._desk.context.stamp, time.monotonic()
         if stamp == self._seen[0] and now - self._seen[1] < LOOK_AGAIN_S:
             return True
         try:

@@ -17,7 +17,7 @@ from danlu.api.fields import Flag, Folder, Pairs, Text, Texts, Words, Written, s
 from danlu.domain.job import Job, JobSpec, Reason
 from danlu.domain.options import AMOUNT, COUNT, LIST, OPTIONS, PAIRS, SWITCH, TEXT
 from danlu.domain.people import Actor
-from danlu.domain.request import WISH_NAMES, Wish
+from danlu.domain.request import REQUEST_NAMES, JobRequest
 from danlu.domain.resources import Ask, Seat
 from danlu.domain.texts import LONGEST_PATH
 from danlu.errors import DanluError, Invalid, TooLong
@@ -113,15 +113,15 @@ def _unknown_option(name: str, model: type[BaseModel]) -> Invalid:
     return Invalid(f"unknown option `{name}`", hint, code="unknown_option")
 
 
-def wish_in(changes: BaseModel) -> Wish:
+def request_in(changes: BaseModel) -> JobRequest:
     given = changes_in(changes)
     if "command" not in given:
         raise Invalid("a job needs a command", "for example `danlu run -- python train.py`")
-    return Wish(**given)
+    return JobRequest(**given)
 
 
 def changes_in(changes: BaseModel) -> dict[str, Any]:
-    given = {name: value for name in WISH_NAMES if (value := getattr(changes, name)) is not None}
+    given = {name: value for name in REQUEST_NAMES if (value := getattr(changes, name)) is not None}
     if "array" in given:
         given["array"] = str(given["array"])
     return given

@@ -33,7 +33,7 @@ from danlu.errors import Invalid, TooBig
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class JobRequest:
     """The options of a submit under their names on the command line and in job files."""
 
     command: tuple[str, ...]
@@ -65,76 +65,76 @@ class Wish:
 # Texts that may be longer than one ask.
 LONGEST = {"workdir": LONGEST_PATH, "name": LONGEST_NAME, "array": LONGEST_ARRAY}
 _RUNNERS = ("python", "bash", "sh", "torchrun", "accelerate", "deepspeed")
-WISH_NAMES = tuple(f.name for f in fields(Wish))
+REQUEST_NAMES = tuple(f.name for f in fields(JobRequest))
 
 
 def spec_of(
-    wish: Wish, *, default_time: timedelta | None = None, default_priority: int | None = None
+    wanted: JobRequest, *, default_time: timedelta | None = None, default_priority: int | None = None
 ) -> tuple[JobSpec, ArrayAsk | None]:
     """Read the wish; nonsense is refused by the option's name. `after` is left to who can look ids up, the queue and
     the team that are meant to who knows the rules."""
-    model, gpus = parse_gpus(wish.gpus)
-    array = parse_array(wish.array) if wish.array else None
-    if wish.workdir and not wish.workdir.startswith("/"):
-        raise Invalid(f"--workdir must be an absolute path, not `{wish.workdir}`")
+    model, gpus = parse_gpus(wanted.gpus)
+    array = parse_array(wanted.array) if wanted.array else None
+    if wanted.workdir and not wanted.workdir.startswith("/"):
+        raise Invalid(f"--workdir must be an absolute path, not `{wanted.workdir}`")
     spec = JobSpec(
-        command=wish.command,
-        workdir=wish.workdir or "/",
-        name=wish.name or default_name(wish.command),
+        command=wanted.command,
+        workdir=wanted.workdir or "/",
+        name=wanted.name or default_name(wanted.command),
         ask=Ask(
             gpus=gpus,
             gpu_model=model,
-            shards=parse_count(wish.shards, "--shards"),
-            cpus=parse_count(wish.cpus, "--cpus"),
-            memory_mib=parse_memory_mib(wish.mem),
-            shm_mib=parse_memory_mib(wish.shm, "--shm"),
-            nodes=parse_count(wish.nodes, "--nodes"),
+            shards=parse_count(wanted.shards, "--shards"),
+            cpus=parse_count(wanted.cpus, "--cpus"),
+            memory_mib=parse_memory_mib(wanted.mem),
+            shm_mib=parse_memory_mib(wanted.shm, "--shm"),
+            nodes=parse_count(wanted.nodes, "--nodes"),
         ),
         priority=(default_priority or DEFAULT_PRIORITY)
-        if wish.priority == ""
-        else parse_count(wish.priority, "--priority"),
-        time_limit=default_time if wish.time == "" else parse_duration(wish.time),
-        notice=parse_notice(wish.signal) if wish.signal else None,
-        retries=parse_count(wish.retries, "--retries"),
-        env=_pairs(wish.env, "--env"),
-        labels=_pairs(wish.label, "--label"),
-        array=wish.array,
+        if wanted.priority == ""
+        else parse_count(wanted.priority, "--priority"),
+        time_limit=default_time if wanted.time == "" else parse_duration(wanted.time),
+        notice=parse_notice(wanted.signal) if wanted.signal else None,
+        retries=parse_count(wanted.retries, "--retries"),
+        env=_pairs(wanted.env, "--env"),
+        labels=_pairs(wanted.label, "--label"),
+        array=wanted.array,
         at_once=array.at_once if array else None,
-        snapshot=wish.snapshot,
-        umask=parse_umask(wish.umask) if wish.umask else DEFAULT_UMASK,
-        team=wish.team,
-        queue=wish.queue,
-        is_preemptible=wish.preemptible,
-        is_interactive=wish.interactive,
+        snapshot=wanted.snapshot,
+        umask=parse_umask(wanted.umask) if wanted.umask else DEFAULT_UMASK,
+        team=wanted.team,
+        queue=wanted.queue,
+        is_preemptible=wanted.preemptible,
+        is_interactive=wanted.interactive,
     )
     return spec, array
 
 
-def check_wish(wish: Wish) -> None:
+def check_request(wanted: JobRequest) -> None:
     """Refuse, before anybody looks inside, texts that no system passes to a program, and texts that others would have
     to read for ever."""
-    for name in WISH_NAMES:
-        if isinstance(value := getattr(wish, name), str):
+    for name in REQUEST_NAMES:
+        if isinstance(value := getattr(wanted, name), str):
             check_text(value, f"--{name}", LONGEST.get(name, LONGEST_WRITTEN))
-    if len(wish.after) > MOST_AFTER:
+    if len(wanted.after) > MOST_AFTER:
         hint = "make one array of the jobs that it waits for, or let a job in between wait for some of them"
-        raise TooBig(f"a job waits for at most {MOST_AFTER} others, this one for {len(wish.after):,}", hint)
-    labels = [f"{name}={value}" for name, value in wish.label.items()]
-    variables = [f"{name}={value}" for name, value in (*wish.env.items(), *(wish.environ or {}).items())]
-    check_text("".join(wish.after), "--after")
+        raise TooBig(f"a job waits for at most {MOST_AFTER} others, this one for {len(wanted.after):,}", hint)
+    labels = [f"{name}={value}" for name, value in wanted.label.items()]
+    variables = [f"{name}={value}" for name, value in (*wanted.env.items(), *(wanted.environ or {}).items())]
+    check_text("".join(wanted.after), "--after")
     check_text("".join(labels), "--label")
-    for name in wish.environ or {}:
+    for name in wanted.environ or {}:
         if not name or "=" in name:
             raise Invalid(f"no variable can be called `{name[:40]}`", "a name is not empty and has no `=`")
-    check_start(wish.command, variables)
+    check_start(wanted.command, variables)
     if (size := sum(map(len, labels))) > LONGEST_LABELS:
         raise TooBig(f"the labels of this job have {size:,} characters, at most {LONGEST_LABELS:,} are possible")
 
 
-def wish_of(spec: JobSpec) -> Wish:
+def request_of(spec: JobSpec) -> JobRequest:
     """The spec as it could have been written; dependencies and the submitter's environment are not repeated."""
     ask = spec.ask
-    return Wish(
+    return JobRequest(
         command=spec.command,
         workdir=spec.workdir,
         name=spec.name,
@@ -160,18 +160,18 @@ def wish_of(spec: JobSpec) -> Wish:
     )
 
 
-def outline(wish: Wish) -> Wish:
+def outline(wanted: JobRequest) -> JobRequest:
     """What the rules of a queue look at, without the parts that may be long: it is read once for each queue."""
-    return replace(wish, command=wish.command[:1], array="", env={}, label={}, environ=None)
+    return replace(wanted, command=wanted.command[:1], array="", env={}, label={}, environ=None)
 
 
-def changed_wish(wish: Wish, changes: Mapping[str, Any]) -> Wish:
+def changed_request(wanted: JobRequest, changes: Mapping[str, Any]) -> JobRequest:
     """A wish with other options; `--gpus` takes the place of `--shards` and the other way round."""
     if changes.get("gpus") and "shards" not in changes:
         changes = {**changes, "shards": 0}
     if changes.get("shards") and "gpus" not in changes:
         changes = {**changes, "gpus": 0}
-    return replace(wish, **changes)
+    return replace(wanted, **changes)
 
 
 def default_name(command: tuple[str, ...]) -> str:

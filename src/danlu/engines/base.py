@@ -75,7 +75,7 @@ class Observation:
 
 
 @dataclass(frozen=True, slots=True)
-class OtherRun:
+class ExternalRun:
     """A run that did not come through Danlu: it is shown, counted, and can be stopped; nothing else is done to it."""
 
     id: str  # what people call it, with the engine's name before it: `slurm:17`, a task of an array `slurm:17_3`
@@ -170,11 +170,11 @@ class Stream(Protocol):
 class SeesOthers(Protocol):
     """Optional: engines that others use beside Danlu."""
 
-    async def others(self) -> Sequence[OtherRun]:
+    async def others(self) -> Sequence[ExternalRun]:
         """As of the last look; asking costs the engine nothing. Those that are over are told for a while."""
         ...
 
-    def one_of(self, together: OtherRun, ref: str) -> OtherRun | None:
+    def one_of(self, together: ExternalRun, ref: str) -> ExternalRun | None:
         """Of tasks that wait together, the one that people call so."""
         ...
 

@@ -9,7 +9,7 @@ from typing import ParamSpec, TypeVar
 from inotify_simple import INotify, flags
 
 from danlu.errors import EngineDown
-from danlu.unix.patient_folder import FarFolder
+from danlu.unix.patient_folder import PatientFolder
 
 CHUNK = 256 * 1024
 # Readers of a log that grows all the time are woken at most this often; a first line goes out at once.
@@ -28,7 +28,7 @@ class LogFiles:
     """One watch and one read per change, however many follow the same file. `far`: other machines write them. Then the
     kernel here says nothing of it, and knows the true size of a file only once it is opened anew."""
 
-    def __init__(self, far: FarFolder | None = None) -> None:
+    def __init__(self, far: PatientFolder | None = None) -> None:
         self._far = far
         self._looking: asyncio.Task[None] | None = None
         self._inotify = INotify(nonblocking=True)
@@ -122,7 +122,7 @@ class LogFiles:
 class Growing:
     """An open log file, shared by all who follow it."""
 
-    def __init__(self, path: str, let_go: Callable[["Growing"], None], far: FarFolder | None) -> None:
+    def __init__(self, path: str, let_go: Callable[["Growing"], None], far: PatientFolder | None) -> None:
         self.path = path
         self.size = 0  # at the last look, if somebody has to look
         self._far = far

@@ -5,45 +5,45 @@ from datetime import datetime
 
 from danlu.domain.job import Job, JobState, Reason
 from danlu.errors import Conflict
-from danlu.state.jobs import Book
+from danlu.state.jobs import JobCache
 from danlu.store.protocol import Outcome
 
 AT_ONCE = 1000
 
 
-async def release_dependents(book: Book, now: datetime) -> None:
+async def release_dependents(cache: JobCache, now: datetime) -> None:
     """Move on the jobs that waited for what has ended since the last time."""
-    refs, book.awaited_ends = book.awaited_ends, set()  # more may be added while the store is asked
+    refs, cache.awaited_ends = cache.awaited_ends, set()  # more may be added while the store is asked
     try:
-        await _release(book, {job_id for ref in refs for job_id in book.live.dependents(ref)}, now)
+        await _release(cache, {job_id for ref in refs for job_id in cache.active_jobs.dependents(ref)}, now)
     except BaseException:
-        book.awaited_ends |= refs
+        cache.awaited_ends |= refs
         raise
 
 
-async def release_overdue(book: Book, now: datetime) -> None:
+async def release_overdue(cache: JobCache, now: datetime) -> None:
     """Move on the jobs that wait for an end that nobody announced: after a restart, or because of a race."""
-    book.awaited_ends |= book.live.overdue()
-    await release_dependents(book, now)
+    cache.awaited_ends |= cache.active_jobs.overdue()
+    await release_dependents(cache, now)
 
 
-async def _release(book: Book, waiting: Iterable[str], now: datetime) -> None:
+async def _release(cache: JobCache, waiting: Iterable[str], now: datetime) -> None:
     """In waves: a job that is cancelled here may be one that others wait for. In portions: other writes go between."""
     wave = list(dict.fromkeys(waiting))
     while wave:
         some, wave = wave[:AT_ONCE], wave[AT_ONCE:]
-        jobs = [job for job_id in some if (job := book.live.jobs.get(job_id)) and job.state is JobState.QUEUED]
+        jobs = [job for job_id in some if (job := cache.active_jobs.jobs.get(job_id)) and job.state is JobState.QUEUED]
         refs = {dependency.on for job in jobs for dependency in job.waiting_for}
-        outcomes = {ref: await book.store.outcome(ref) for ref in refs}
+        outcomes = {ref: await cache.store.outcome(ref) for ref in refs}
         changes = [after for job in jobs if (after := look(job, outcomes, now)) is not job]
         try:
             if changes:
-                await book.update(changes)
+                await cache.update(changes)
         except Conflict:
             wave += some  # somebody changed one of them: look again
             continue
         over = {ref for job in changes if job.state.is_ended for ref in (job.id, job.array_id)}
-        wave += [job_id for ref in over for job_id in book.live.dependents(ref)]
+        wave += [job_id for ref in over for job_id in cache.active_jobs.dependents(ref)]
 
 
 def look(job: Job, outcomes: Mapping[str, Outcome], now: datetime) -> Job:

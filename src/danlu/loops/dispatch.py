@@ -11,16 +11,16 @@ from danlu.actions.jobs.submit import tell_stop
 from danlu.domain.job import Job, JobState, Reason
 from danlu.engines.base import Engine, Handle, Launch
 from danlu.errors import Conflict, DanluError, Unreachable
-from danlu.state.jobs import Book
+from danlu.state.jobs import JobCache
 
 log = logging.getLogger(__name__)
 
 Prepare = Callable[[Job], Awaitable[Launch]]
 
 
-class Teller:
-    def __init__(self, book: Book, engine: Engine, prepare: Prepare, grace: timedelta) -> None:
-        self.book = book
+class Dispatcher:
+    def __init__(self, cache: JobCache, engine: Engine, prepare: Prepare, grace: timedelta) -> None:
+        self.cache = cache
         self.engine = engine
         self._prepare = prepare
         self._grace = grace
@@ -53,17 +53,17 @@ class Teller:
 
     async def forget_the_written(self) -> None:
         """A server that was killed after writing an end and before saying so left its engine remembering it."""
-        held = {job.handle for job in self.book.live.holding()}
+        held = {job.handle for job in self.cache.active_jobs.holding()}
         await self.forget([handle for handle in self.engine.ended() if handle not in held])
 
     async def stop_the_asked(self) -> None:
         """Pass on each wish to stop once; a hastier one again."""
-        for job in self.book.live.holding():
+        for job in self.cache.active_jobs.holding():
             if job.stop_requested_at and job.handle and self._stops_told.get(job.handle) != (how := job.reason.code):
                 await tell_stop(self.engine, job, self._grace)
                 self._stops_told[job.handle] = how
-        if len(self._stops_told) > 2 * len(self.book.live.holding()) + 100:
-            held = {job.handle for job in self.book.live.holding()}
+        if len(self._stops_told) > 2 * len(self.cache.active_jobs.holding()) + 100:
+            held = {job.handle for job in self.cache.active_jobs.holding()}
             self._stops_told = {handle: how for handle, how in self._stops_told.items() if handle in held}
 
     def engine_was_away(self) -> None:
@@ -94,17 +94,17 @@ class Teller:
             log.warning("%s waits to be started: %s", job.id, error.text)
         finally:
             self._preparing.discard(job.id)
-            self.book.changed.set()
+            self.cache.changed.set()
 
     def _is_wanted(self, job: Job) -> bool:
         """Is this run still the one that the job is to have?"""
-        now = self.book.live.jobs.get(job.id)
+        now = self.cache.active_jobs.jobs.get(job.id)
         return now is not None and now.run_id == job.run_id and now.state.is_given
 
     async def _give_up(self, job: Job, why: Reason) -> None:
         log.warning("%s: %s", job.id, why.text)
-        current = self.book.live.jobs.get(job.id)
+        current = self.cache.active_jobs.jobs.get(job.id)
         if current is None or current.run_id != job.run_id:
             return
         with contextlib.suppress(Conflict):  # then somebody else changed it, and the next tick looks again
-            await self.book.update([current.moved(JobState.FAILED, why=why, at=datetime.now(UTC))])
+            await self.cache.update([current.moved(JobState.FAILED, why=why, at=datetime.now(UTC))])

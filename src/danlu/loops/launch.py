@@ -15,7 +15,7 @@ from danlu.engines.base import Handle, Launch
 from danlu.provision.paths import log_path_of, run_folder_of, shelf_of
 from danlu.provision.variables import run_variables
 from danlu.state.inventory import Inventory
-from danlu.state.jobs import Book
+from danlu.state.jobs import JobCache
 
 _KEPT_ENVIRONS = 256
 LAID_OUT_AT_ONCE = 4
@@ -26,7 +26,7 @@ class Launcher:
 
     def __init__(
         self,
-        book: Book,
+        cache: JobCache,
         files_dir: str,
         inventory: Inventory,
         *,
@@ -38,7 +38,7 @@ class Launcher:
     ) -> None:
         """`boosted`: whose jobs go before all others of their priority at present. `check_user` refuses somebody whose
         jobs nothing is run for."""
-        self.book = book
+        self.cache = cache
         self.files_dir = files_dir
         self.as_submitter = as_submitter
         self._inventory = inventory
@@ -98,13 +98,13 @@ class Launcher:
         if found is None:
             if len(self._environs) >= _KEPT_ENVIRONS:
                 self._environs.clear()
-            found = self._environs[environ_id] = await self.book.store.environ(environ_id)
+            found = self._environs[environ_id] = await self.cache.store.environ(environ_id)
         return found
 
     def _make_log(self, job: Job, path: str) -> None:
         """For somebody who follows already there is an empty log to watch from the start. Nobody else waits for it:
         making a file while the disk commits is slow. Where it cannot be made, the run will say so."""
-        if self.book.live.is_watched(job.id):
+        if self.cache.active_jobs.is_watched(job.id):
             with contextlib.suppress(OSError):
                 os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
                 os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600))

@@ -15,15 +15,15 @@ from danlu.domain.job import Job, JobId, JobState, Reason
 from danlu.domain.people import is_boosted
 from danlu.domain.queue import Queue
 from danlu.domain.resources import Seat
-from danlu.engines.base import Handle, HasQueues, KnowsNodes, Observation, OtherRun, RunState, SeesOthers
+from danlu.engines.base import ExternalRun, Handle, HasQueues, KnowsNodes, Observation, RunState, SeesOthers
 from danlu.errors import Conflict, DanluError, Unreachable
 from danlu.loops.dependencies import release_dependents, release_overdue
-from danlu.loops.dispatch import Teller
-from danlu.loops.external_usage import Reckoning, reckon
+from danlu.loops.dispatch import Dispatcher
+from danlu.loops.external_usage import ExternalUsage, reckon
 from danlu.loops.settle import GIVING_BACK, settle_all
 from danlu.scheduler.plan import plan
 from danlu.scheduler.snapshot import Plan, Snapshot
-from danlu.state.jobs import Book
+from danlu.state.jobs import JobCache
 from danlu.state.snapshots import Outlook
 from danlu.store.protocol import PastRun
 
@@ -53,15 +53,15 @@ class Schedule:
 
     def __init__(
         self,
-        book: Book,
-        teller: Teller,
+        cache: JobCache,
+        dispatcher: Dispatcher,
         outlook: Outlook,
         queues_with: QueuesWith = _as_they_are,
-        others: Reckoning | None = None,
+        others: ExternalUsage | None = None,
     ) -> None:
         """`queues_with`: what the rules of this installation make of the queues that the engine has."""
-        self.book = book
-        self.teller = teller
+        self.cache = cache
+        self.dispatcher = dispatcher
         self.outlook = outlook
         self._queues_with = queues_with
         self._failure: DanluError | None = None  # why the last tick did not succeed
@@ -74,7 +74,7 @@ class Schedule:
         self._boosted: frozenset[str] | None = None  # whose jobs the engine was told to put first
         self._is_unclear = False  # of somebody was said that nothing is known
         self._planned_at = self._swept_at = datetime.min.replace(tzinfo=UTC)
-        self._others = others or Reckoning()  # the runs that did not come through Danlu, at the last tick
+        self._others = others or ExternalUsage()  # the runs that did not come through Danlu, at the last tick
 
     @property
     def trouble(self) -> DanluError | None:
@@ -87,14 +87,14 @@ class Schedule:
 
     async def run(self) -> None:
         """Tick whenever something changed, for ever."""
-        changed = self.book.changed
+        changed = self.cache.changed
         was_away = True
         while True:
             changed.clear()
             self._active_at = time.monotonic()
             try:
                 if was_away:
-                    await self.teller.forget_the_written()
+                    await self.dispatcher.forget_the_written()
                     was_away = False
                 await self.tick(datetime.now(UTC))
                 self._failure = None
@@ -106,7 +106,7 @@ class Schedule:
                 if self._failure is None or self._failure.text != error.text:
                     log.warning("%s", error.text)
                 self._failure = error
-                self.teller.engine_was_away()
+                self.dispatcher.engine_was_away()
                 was_away = True
                 pause = RETRY_S
             except Exception:
@@ -121,10 +121,10 @@ class Schedule:
 
     async def tick(self, now: datetime) -> None:
         """Load, think, apply."""
-        live, teller, standing = self.book.live, self.teller, self.outlook.standing
+        active_jobs, dispatcher, standing = self.cache.active_jobs, self.dispatcher, self.outlook.standing
         await self._look_around(now)
-        held = list(live.holding())
-        seen = await teller.engine.observe([Handle(job.handle) for job in held if job.handle])
+        held = list(active_jobs.holding())
+        seen = await dispatcher.engine.observe([Handle(job.handle) for job in held if job.handle])
         news = self._news(held, seen)
         found = settle_all(
             news,
@@ -138,7 +138,7 @@ class Schedule:
         is_any_back = any(job.state is JobState.QUEUED for job in over.values())
         starting: list[Job] = []
         changes = found.jobs
-        planned = (live.moves, self.outlook.stamp)
+        planned = (active_jobs.moves, self.outlook.stamp)
         if not is_any_back and (over or not self._is_planned(now)):
             made = await self._plan(list(over.values()), found.charges, now)
             starting = self._started(made, now)
@@ -147,21 +147,21 @@ class Schedule:
         if changes:
             # While the disk works, the launches are made ready; they are told after it has.
             writing = self._write(changes, found.past, found.charges, is_planned=not is_any_back)
-            _, launches = await asyncio.gather(writing, teller.launches(starting))
-            await teller.start(launches)
+            _, launches = await asyncio.gather(writing, dispatcher.launches(starting))
+            await dispatcher.start(launches)
         if not is_any_back:
             self._planned = (planned[0] + len(changes), planned[1])
         unstarted: list[Job] = []
-        if live.counts()[JobState.STARTING] or standing.engine_places:
+        if active_jobs.counts()[JobState.STARTING] or standing.engine_places:
             unstarted = [job for job in news if job.id not in over and _is_unstarted(job, seen)]
-        await teller.start(await teller.launches(unstarted))
-        teller.start_snapshots([*starting, *unstarted])
-        await teller.forget([Handle(job.handle) for job in held if job.id in over and job.handle])
-        await teller.stop_the_asked()
+        await dispatcher.start(await dispatcher.launches(unstarted))
+        dispatcher.start_snapshots([*starting, *unstarted])
+        await dispatcher.forget([Handle(job.handle) for job in held if job.id in over and job.handle])
+        await dispatcher.stop_the_asked()
         if abs(now - self._swept_at) >= SWEEP_EVERY:  # a clock may be set back
-            await release_overdue(self.book, now)
+            await release_overdue(self.cache, now)
             self._swept_at = now
-        await release_dependents(self.book, now)
+        await release_dependents(self.cache, now)
         if seen is not self._settled:
             self._settled = seen
             self._is_unclear = any(found.state is RunState.UNKNOWN for found in seen.values())
@@ -184,7 +184,7 @@ class Schedule:
 
     async def _look_around(self, now: datetime) -> None:
         """What there is to run on, and who else does, where that changes by itself."""
-        engine = self.teller.engine
+        engine = self.dispatcher.engine
         if engine.has_scheduler:
             nodes = await engine.inventory()
             others = await engine.others() if isinstance(engine, SeesOthers) else ()
@@ -203,12 +203,12 @@ class Schedule:
         """Those of boosted people that wait in the engine's queue already are put first there too."""
         boosted = self.outlook.standing.roster.boosted(now)
         if boosted != self._boosted:
-            waiting = [job for job in self.book.live.holding() if job.state is not JobState.RUNNING]
+            waiting = [job for job in self.cache.active_jobs.holding() if job.state is not JobState.RUNNING]
             first = {Handle(job.handle): is_boosted(boosted, job.user, job.spec.team) for job in waiting if job.handle}
             await engine.reorder(first)
             self._boosted = boosted
 
-    async def _charge_others(self, others: Sequence[OtherRun], now: datetime) -> None:
+    async def _charge_others(self, others: Sequence[ExternalRun], now: datetime) -> None:
         standing = self.outlook.standing
         found = reckon(
             self._others,
@@ -225,18 +225,18 @@ class Schedule:
         self, jobs: Sequence[Job], past: Sequence[PastRun], charges: Sequence[Charge], *, is_planned: bool
     ) -> None:
         """What is charged counts once it is written, also if something beside it fails meanwhile."""
-        await self.book.update(jobs, past, charges, is_planned=is_planned)
+        await self.cache.update(jobs, past, charges, is_planned=is_planned)
         for charge in charges:
             self.outlook.standing.tally.add(charge)
 
     def _is_planned(self, now: datetime) -> bool:
         """Nothing has changed since the last plan but what it brought about itself."""
-        is_same = self._planned == (self.book.live.moves, self.outlook.stamp)
+        is_same = self._planned == (self.cache.active_jobs.moves, self.outlook.stamp)
         return is_same and abs(now - self._planned_at) < LOOK_ANYWAY
 
     async def _plan(self, over: Sequence[Job], charges: Sequence[Charge], now: datetime) -> Plan:
         self._planned_at = now
-        snapshot = self.outlook.snapshot(self.book.live, now, ended=over, charges=charges)
+        snapshot = self.outlook.snapshot(self.cache.active_jobs, now, ended=over, charges=charges)
         is_long = len(snapshot.waiting) + len(snapshot.pending) > THINKS_APART
         self.outlook.plan = await self._plan_apart(snapshot) if is_long else plan(snapshot)
         return self.outlook.plan
@@ -247,19 +247,19 @@ class Schedule:
     def _started(self, made: Plan, now: datetime) -> list[Job]:
         """The jobs that start now, with their seats, unless the engine chooses them, and the names by which the
         engine will know them."""
-        live, why = self.book.live, Reason("starting", "is being started")
+        active_jobs, why = self.cache.active_jobs, Reason("starting", "is being started")
         begun: list[tuple[str, tuple[Seat, ...]]] = [(key, ()) for key in made.handed]
         if not self.outlook.standing.engine_places:
             begun = [(start.key, (start.seat, *start.more)) for start in made.starts]
         counts = Counter(key for key, _ in begun)
-        ids = {key: iter(live.next_ids(key, count)) for key, count in counts.items()}
+        ids = {key: iter(active_jobs.next_ids(key, count)) for key, count in counts.items()}
         started = []
         for key, seats in begun:
             job_id = next(ids[key], None)
             if job_id is None:
                 continue  # it was stopped while this was thought out
-            job = live.jobs[job_id]
-            handle = self.teller.engine.handle(job.run_id)
+            job = active_jobs.jobs[job_id]
+            handle = self.dispatcher.engine.handle(job.run_id)
             started.append(job.moved(JobState.STARTING, why=why, at=now, seats=seats, handle=handle))
         return started
 
@@ -267,7 +267,7 @@ class Schedule:
         """The settled jobs, and those that are asked to give back what they borrowed."""
         changed = {job.id: job for job in settled}
         for stop in made.stops:
-            job = changed.get(JobId(stop.key)) or self.book.live.jobs.get(stop.key)
+            job = changed.get(JobId(stop.key)) or self.cache.active_jobs.jobs.get(stop.key)
             why = Reason(GIVING_BACK, f"makes room for {stop.wanted_by}, to which belongs what this one borrowed")
             if job is not None and job.state.is_given and not job.stop_requested_at:
                 changed[job.id] = job.changed(stop_requested_at=now, reason=why)

@@ -222,13 +222,13 @@ def remembered(place: Place) -> Iterator[None]:
 
 _ONE_USER = """\
 warning: all jobs run as the user of this server: whoever may submit one can read all logs and act as an administrator.
-For a lab: run the server as root with `run_as = "submitter"` in [engine], see docs/administration.md.
+For a lab: run the server as root with `run_as = "submitter"` in [engine], see docs/install.md.
 """
 
 
 _ONLY_ONE = """\
 warning: this server does not run as root, so it submits jobs to Slurm as {user} only, and refuses those of others.
-For a lab: run it as root, see docs/administration.md.
+For a lab: run it as root, see docs/install.md.
 """
 
 
@@ -342,7 +342,7 @@ def log_to(state_dir: str | None) -> None:
     log.debug("DANLU_DEBUG is set: more is written down")
 
 
-_SQUASHED = "it must belong to the server's user; on NFS see `no_root_squash` in docs/administration.md"
+_SQUASHED = "it must belong to the server's user; on NFS see `no_root_squash` in docs/slurm.md"
 
 
 def make_folders(place: Place) -> None:

@@ -82,7 +82,7 @@ class Group:
         self._free -= not job.waiting_for
 
 
-class Live:
+class ActiveJobs:
     """Whoever commits a change applies it, in the order of the commits and before awaiting anything else."""
 
     def __init__(self, jobs: Iterable[Job] = ()) -> None:

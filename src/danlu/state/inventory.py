@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from danlu.domain.queue import Queue
 from danlu.domain.resources import SHARDS_PER_GPU, Node
-from danlu.engines.base import NodeNow, OtherRun, RunState
+from danlu.engines.base import ExternalRun, NodeNow, RunState
 
 
 class Inventory:
@@ -21,7 +21,7 @@ class Inventory:
     ) -> None:
         self.nodes = tuple(nodes)
         self.queues = queues or {}
-        self.others: tuple[OtherRun, ...] = ()  # those that did not come through Danlu, and are not over
+        self.others: tuple[ExternalRun, ...] = ()  # those that did not come through Danlu, and are not over
         self.now: Mapping[str, NodeNow] = {}  # nodes in the engine's own words, where it has some
         self.room_for = 1 << 62  # how many more runs the queue of the engine takes
         self._shards_per_gpu = shards_per_gpu
@@ -32,7 +32,7 @@ class Inventory:
         self,
         nodes: Sequence[Node],
         queues: Mapping[str, Queue],
-        others: Sequence[OtherRun] = (),
+        others: Sequence[ExternalRun] = (),
         now: Mapping[str, NodeNow] | None = None,
     ) -> None:
         before = (self.nodes, self.queues, self._seated(), self.now)
@@ -43,7 +43,7 @@ class Inventory:
             self.is_known = True
             self.stamp += 1
 
-    def _seated(self) -> list[OtherRun]:
+    def _seated(self) -> list[ExternalRun]:
         return [one for one in self.others if one.seats]
 
     @property

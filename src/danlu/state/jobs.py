@@ -8,30 +8,30 @@ from danlu.domain.charge import Charge
 from danlu.domain.job import Job, JobId
 from danlu.domain.people import AuditEntry
 from danlu.errors import Conflict
-from danlu.state.active_jobs import Live
+from danlu.state.active_jobs import ActiveJobs
 from danlu.store.protocol import PastRun, Store
 
 
-class Book:
+class JobCache:
     """All writes of jobs go through here, so that `live` never knows less, or more, than the disk."""
 
     def __init__(self, store: Store, active: Sequence[Job], engine_id: Callable[[Job], str] = lambda job: "") -> None:
         """`engine_id`: what the engine that has a job calls it, where it does."""
         self.store = store
         self.engine_id = engine_id
-        self.live = Live(active)
+        self.active_jobs = ActiveJobs(active)
         self.changed = asyncio.Event()  # something is to be scheduled
         self.awaited_ends: set[str] = set()  # jobs and arrays with an end that other jobs wait for
         self._coming: Counter[str] = Counter()  # by user: jobs that are being inserted
 
     def active_of(self, user: str) -> int:
         """How many jobs of this person have not ended, with those that are being inserted."""
-        return self.live.users.get(user, 0) + self._coming[user]
+        return self.active_jobs.users.get(user, 0) + self._coming[user]
 
     @property
     def active(self) -> int:
         """How many jobs have not ended, with those that are being inserted."""
-        return len(self.live.jobs) + self._coming.total()
+        return len(self.active_jobs.jobs) + self._coming.total()
 
     async def insert(
         self,
@@ -48,10 +48,10 @@ class Book:
         finally:
             self._coming -= coming
         # A repeated key brings back old jobs: what is in hand may be newer.
-        self.live.apply(job for job in stored if job.id not in self.live.jobs and not job.state.is_ended)
+        self.active_jobs.apply(job for job in stored if job.id not in self.active_jobs.jobs and not job.state.is_ended)
         # An end that was committed between the submitter's look at it and this insert has announced itself to nobody.
         awaited = {one.on for job in stored for one in job.waiting_for}
-        self.awaited_ends |= {ref for ref in awaited if not self.live.active_in(ref)}
+        self.awaited_ends |= {ref for ref in awaited if not self.active_jobs.active_in(ref)}
         self.changed.set()
         return stored
 
@@ -75,21 +75,23 @@ class Book:
             self.changed.set()
 
     async def get(self, job_id: str) -> Job | None:
-        return self.live.jobs.get(JobId(job_id)) or await self.store.get(job_id)
+        return self.active_jobs.jobs.get(JobId(job_id)) or await self.store.get(job_id)
 
     async def get_all(self, ids: Sequence[str]) -> list[Job]:
         """In this order; those that were removed are left out."""
         read = {job.id: job for job in await self.store.get_all(ids)}
-        return [found for job_id in ids if (found := self.live.jobs.get(job_id) or read.get(JobId(job_id)))]
+        return [found for job_id in ids if (found := self.active_jobs.jobs.get(job_id) or read.get(JobId(job_id)))]
 
     async def _look_again(self, jobs: Sequence[Job]) -> None:
         """The disk knows better: a commit whose answer was lost may have been made all the same."""
         found = await self.store.get_all([job.id for job in jobs])
         # Who has left meanwhile has ended. What was read before would bring it back, and have it run once more.
-        self._show([job for job in found if job.id in self.live.jobs])
+        self._show([job for job in found if job.id in self.active_jobs.jobs])
 
     def _show(self, jobs: Sequence[Job]) -> None:
         """These are written. Announce the jobs and arrays that are over by it to the jobs that wait for them."""
-        self.live.apply(jobs)
+        self.active_jobs.apply(jobs)
         ended = {ref for job in jobs if job.state.is_ended for ref in (job.id, job.array_id)}
-        self.awaited_ends |= {ref for ref in ended if self.live.is_awaited(ref) and not self.live.active_in(ref)}
+        self.awaited_ends |= {
+            ref for ref in ended if self.active_jobs.is_awaited(ref) and not self.active_jobs.active_in(ref)
+        }

@@ -10,9 +10,9 @@ from danlu.domain.charge import Charge
 from danlu.domain.job import Job, JobSpec, Reason
 from danlu.domain.quota import keys_of
 from danlu.domain.resources import Seat
-from danlu.engines.base import OtherRun
+from danlu.engines.base import ExternalRun
 from danlu.scheduler.snapshot import Holding, Plan, Snapshot, Waiting
-from danlu.state.active_jobs import Group, Live
+from danlu.state.active_jobs import ActiveJobs, Group
 from danlu.state.inventory import Inventory
 from danlu.state.occupancy import unknown_seats
 from danlu.state.people import Roster
@@ -53,7 +53,7 @@ class Outlook:
 
     def snapshot(
         self,
-        live: Live,
+        active_jobs: ActiveJobs,
         now: datetime,
         *,
         ended: Sequence[Job] = (),
@@ -66,15 +66,15 @@ class Outlook:
         if self._stamp != standing.roster.stamp:
             self._stamp = standing.roster.stamp
             self._waiting.clear()
-        given = self._all_given(live, {job.id for job in ended}, now)
+        given = self._all_given(active_jobs, {job.id for job in ended}, now)
         holding = [one for one in given if isinstance(one, Holding)]
         others = [_other_holding(one) for one in standing.inventory.others if one.seats]
         # Among one person's jobs there is nobody to be fair to.
-        is_shared = len(live.users) > 1 or bool(quotas)
+        is_shared = len(active_jobs.users) > 1 or bool(quotas)
         return Snapshot(
             now,
             standing.inventory.nodes,
-            self._entries(live, Counter(job.array_id for job in ended if job.array_id)),
+            self._entries(active_jobs, Counter(job.array_id for job in ended if job.array_id)),
             (*holding, *others, *self._of_nobody([*holding, *others], now)),
             pending=tuple(one for one in given if isinstance(one, Waiting)) if standing.engine_places else (),
             engine_places=standing.engine_places,
@@ -104,10 +104,10 @@ class Outlook:
         is_new = {key for key, since in self._unknown_since.items() if now - since < MOMENT}
         return [Holding(key, seat, now if key in is_new else None) for key, seat in unknown.items()]
 
-    def _all_given(self, live: Live, over: Collection[str], now: datetime) -> list[Holding | Waiting]:
+    def _all_given(self, active_jobs: ActiveJobs, over: Collection[str], now: datetime) -> list[Holding | Waiting]:
         """What the engine has: on its seat, or waiting for one there."""
         given: dict[str, tuple[int, Holding | Waiting]] = {}
-        for job in live.holding():
+        for job in active_jobs.holding():
             if job.id not in over:
                 known = self._given.get(job.id)
                 if known is None or known[0] != job.version:
@@ -122,27 +122,27 @@ class Outlook:
         held = holding_of(job, now, self.standing.grace)
         return replace(held, ask=job.spec.ask) if self.standing.engine_places else held
 
-    def _entries(self, live: Live, freed: Mapping[str, int]) -> tuple[Waiting, ...]:
+    def _entries(self, active_jobs: ActiveJobs, freed: Mapping[str, int]) -> tuple[Waiting, ...]:
         """All that waits; of the arrays in `freed` so many running tasks are over."""
         waiting: dict[str, tuple[int, Waiting]] = {}
-        for group in live.groups():
+        for group in active_jobs.groups():
             known = self._waiting.get(group.key)
             if known is None or known[0] != group.stamp:
-                known = (group.stamp, self._waiting_of(live, group))
+                known = (group.stamp, self._waiting_of(active_jobs, group))
             waiting[group.key] = known
         self._waiting = waiting
         entries = [entry for _, entry in waiting.values()]
         if freed:
-            for index, group in enumerate(live.groups()):
+            for index, group in enumerate(active_jobs.groups()):
                 if group.key in freed:
-                    entries[index] = self._waiting_of(live, group, freed[group.key])
+                    entries[index] = self._waiting_of(active_jobs, group, freed[group.key])
         return tuple(entries)
 
-    def _waiting_of(self, live: Live, group: Group, freed: int = 0) -> Waiting:
+    def _waiting_of(self, active_jobs: ActiveJobs, group: Group, freed: int = 0) -> Waiting:
         """A group of queued jobs; `freed` of its running tasks are over."""
         spec, at_once = group.spec, group.spec.at_once
         person = self.standing.roster.persons.get(group.user)
-        blocked = _blocked(live, group) if group.blocked else None
+        blocked = _blocked(active_jobs, group) if group.blocked else None
         if person is not None and not person.is_enabled:
             blocked = Reason("disabled", f"the account of {person.name} is disabled")
         elif spec.team and not self.standing.roster.is_in(group.user, spec.team):
@@ -200,7 +200,7 @@ def holding_of(job: Job, now: datetime, grace: timedelta = timedelta(0)) -> Hold
     )
 
 
-def _other_holding(other: OtherRun) -> Holding:
+def _other_holding(other: ExternalRun) -> Holding:
     """A run beside Danlu takes its place, and counts against the quotas of its owner."""
     return Holding(
         other.id,
@@ -222,8 +222,8 @@ def _with(hours: Mapping[str, float], charges: Iterable[Charge]) -> Mapping[str,
     return total
 
 
-def _blocked(live: Live, group: Group) -> Reason:
-    waiting_for = live.jobs[next(group.ids)].waiting_for
+def _blocked(active_jobs: ActiveJobs, group: Group) -> Reason:
+    waiting_for = active_jobs.jobs[next(group.ids)].waiting_for
     names = ", ".join(dependency.on for dependency in waiting_for)
     how = "succeed" if any(dependency.kind == "ok" for dependency in waiting_for) else "end"
     return Reason("dependency", f"{names} must {how} first")

@@ -14,7 +14,7 @@ Given = ParamSpec("Given")
 Found = TypeVar("Found")
 
 
-class FarFolder:
+class PatientFolder:
     def __init__(self, root: str) -> None:
         self.root = root
         self._threads = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="far-folder")

@@ -12,7 +12,7 @@ from danlu.domain.people import Actor, demand
 from danlu.domain.queue import Queue
 from danlu.engines.base import RunState
 from danlu.state.inventory import Inventory
-from danlu.state.jobs import Book
+from danlu.state.jobs import JobCache
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,18 +37,18 @@ class QueueView:
     why_not: str  # why this person may not use it; empty if they may
 
 
-def queue_views(book: Book, inventory: Inventory, actor: Actor, *, now: datetime) -> list[QueueView]:
+def queue_views(cache: JobCache, inventory: Inventory, actor: Actor, *, now: datetime) -> list[QueueView]:
     """Every queue, in the order of the configuration. What did not come through Danlu runs and waits there too."""
     demand(actor, "queue.list", actor.name, "the list of queues")
     running: Counter[str] = Counter()
     waiting: Counter[str] = Counter()
-    for job in book.live.holding():
+    for job in cache.active_jobs.holding():
         (waiting if job.state is JobState.PENDING else running)[job.spec.queue] += 1
-    for group in book.live.groups():
+    for group in cache.active_jobs.groups():
         waiting[group.spec.queue] += group.count
     for other in inventory.others:
         (waiting if other.state is RunState.PENDING else running)[other.queue] += other.tasks
-    everywhere = node_views(book, inventory, actor, now=now)
+    everywhere = node_views(cache, inventory, actor, now=now)
     return [_view(queue, everywhere, actor, running, waiting) for queue in inventory.queues.values()]
 
 

@@ -12,7 +12,7 @@ from danlu.domain.people import Actor, demand
 from danlu.domain.texts import LONGEST_WRITTEN, check_start, check_text
 from danlu.engines.base import Engine, Handle, Reachable, Stream
 from danlu.errors import Invalid, Refused
-from danlu.state.jobs import Book
+from danlu.state.jobs import JobCache
 from danlu.store.people_protocol import PeopleStore
 
 
@@ -41,7 +41,7 @@ def check_ask(argv: tuple[str, ...], terminal: Terminal | None) -> None:
 
 
 async def enter(
-    book: Book,
+    cache: JobCache,
     people: PeopleStore,
     engine: Engine,
     queues: Queues,
@@ -54,7 +54,7 @@ async def enter(
 ) -> tuple[Job, Stream]:
     """Start `argv` inside the job, on a terminal if there is one; it ends with the job at the latest."""
     check_ask(argv, terminal)
-    job = await resolve_one(book, actor, ref)
+    job = await resolve_one(cache, actor, ref)
     check_entrant(actor, job)
     if job.state is not JobState.RUNNING or job.handle is None:
         raise Refused(f"{job.id} is {job.state}; one can only enter a running job", f"see `danlu show {job.id}`")

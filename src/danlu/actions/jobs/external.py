@@ -6,10 +6,10 @@ from datetime import datetime, timedelta
 from typing import NoReturn
 
 from danlu.actions.audit import entry
-from danlu.actions.people.context import Office
+from danlu.actions.people.context import PeopleContext
 from danlu.domain.charge import Charge
 from danlu.domain.people import Actor, demand
-from danlu.engines.base import Engine, OtherRun, RunState, SeesOthers
+from danlu.engines.base import Engine, ExternalRun, RunState, SeesOthers
 from danlu.errors import Forbidden, NotFound, Refused
 from danlu.state.inventory import Inventory
 
@@ -18,7 +18,7 @@ _OTHERS_ID = re.compile(r"[a-z]+:\d\S*")
 
 
 @dataclass(frozen=True, slots=True)
-class OtherFilter:
+class ExternalFilter:
     """Which of them to list. Empty fields do not restrict."""
 
     user: str = ""
@@ -41,7 +41,7 @@ def refuse_others(ref: str) -> NoReturn:
     )
 
 
-def list_others(inventory: Inventory, actor: Actor, wanted: OtherFilter) -> list[OtherRun]:
+def list_others(inventory: Inventory, actor: Actor, wanted: ExternalFilter) -> list[ExternalRun]:
     """Those that run, then those that wait; of each the newest first."""
     demand(actor, "other.list", wanted.user or actor.name, "the list of what others run")
     found = [
@@ -55,11 +55,11 @@ def list_others(inventory: Inventory, actor: Actor, wanted: OtherFilter) -> list
     return sorted(found, key=_newest_first)
 
 
-def _newest_first(other: OtherRun) -> tuple[bool, float]:
+def _newest_first(other: ExternalRun) -> tuple[bool, float]:
     return other.state is not RunState.RUNNING, -(other.submitted_at.timestamp() if other.submitted_at else 0.0)
 
 
-def find_others(inventory: Inventory, engine: Engine, actor: Actor, ref: str) -> list[OtherRun]:
+def find_others(inventory: Inventory, engine: Engine, actor: Actor, ref: str) -> list[ExternalRun]:
     """The run that `ref` means; the number of an array means all of its tasks, that of a job of several kinds all its
     parts. Of those that wait together some may have begun since somebody read how they are called."""
     known, bracket, _ = ref.partition("[")
@@ -76,26 +76,26 @@ def find_others(inventory: Inventory, engine: Engine, actor: Actor, ref: str) ->
 
 
 async def stop_others(
-    inventory: Inventory, office: Office, engine: Engine, actor: Actor, ref: str, *, now: datetime
-) -> list[OtherRun]:
+    inventory: Inventory, context: PeopleContext, engine: Engine, actor: Actor, ref: str, *, now: datetime
+) -> list[ExternalRun]:
     """Ask it to end, in the engine's own way. The log first: there may be an entry without a stop, but no stop without
     an entry."""
     found = find_others(inventory, engine, actor, ref)
     for one in found:
-        _demand_owner(office, actor, one)
+        _demand_owner(context, actor, one)
     if not actor.is_alone or found[0].user != actor.name:
         detail = f"of {found[0].user}" if found[0].user != actor.name else ""
-        await office.store.record((), [entry(actor, "other.stop", ref, detail, now=now)])
+        await context.store.record((), [entry(actor, "other.stop", ref, detail, now=now)])
     for one in found:
         await engine.stop(one.handle, grace=timedelta(0))
     return found
 
 
-def _demand_owner(office: Office, actor: Actor, other: OtherRun) -> None:
+def _demand_owner(context: PeopleContext, actor: Actor, other: ExternalRun) -> None:
     """It belongs to a Unix user. Whoever has an account of that name is that user where jobs run as the accounts they
     are of; elsewhere only the kernel's word says so."""
     demand(actor, "other.stop", other.user, other.id)
-    if actor.is_admin or actor.is_unix_user or office.rules.as_submitter:
+    if actor.is_admin or actor.is_unix_user or context.rules.as_submitter:
         return
     raise Forbidden(
         f"{other.id} belongs to the Unix user {other.user}, and that you are that user, this server cannot know",
@@ -103,13 +103,13 @@ def _demand_owner(office: Office, actor: Actor, other: OtherRun) -> None:
     )
 
 
-def run_id_of(other: OtherRun) -> str:
+def run_id_of(other: ExternalRun) -> str:
     """For the books: one that is begun again is another run, and so is a number that is given again."""
     assert other.started_at is not None
     return f"{other.id}@{other.started_at.timestamp():.0f}"
 
 
-def charge_of_other(other: OtherRun, ended_at: datetime, shards_per_gpu: int) -> Charge:
+def charge_of_other(other: ExternalRun, ended_at: datetime, shards_per_gpu: int) -> Charge:
     """What it has used until then."""
     ask, started_at = other.ask, other.started_at or ended_at
     gpus, shards = _cards(other)
@@ -131,7 +131,7 @@ def charge_of_other(other: OtherRun, ended_at: datetime, shards_per_gpu: int) ->
     )
 
 
-def _cards(other: OtherRun) -> tuple[int, int]:
+def _cards(other: ExternalRun) -> tuple[int, int]:
     """As they were given, where that is known: not every node gives the same number."""
     gpus, shards = sum(len(seat.gpus) for seat in other.seats), sum(seat.shards for seat in other.seats)
     if gpus or shards:

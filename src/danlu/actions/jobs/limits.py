@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from danlu.domain.people import Actor
 from danlu.errors import Refused
-from danlu.state.jobs import Book
+from danlu.state.jobs import JobCache
 
 MOST_OF_ONE, MOST_IN_ALL = 50_000, 500_000
 
@@ -17,10 +17,10 @@ class Limits:
     in_all: int = MOST_IN_ALL
 
 
-def check_limits(book: Book, limits: Limits, actor: Actor, count: int) -> None:
+def check_limits(cache: JobCache, limits: Limits, actor: Actor, count: int) -> None:
     """Refuse so many more jobs of this person if there is no room for all of them."""
     more = "1 more job" if count == 1 else f"{count:,} more jobs"
-    of_one, of_all = book.active_of(actor.name), book.active
+    of_one, of_all = cache.active_of(actor.name), cache.active
     for who, have, most in (("you have", of_one, limits.of_one), ("all people have", of_all, limits.in_all)):
         if have + count > most:
             raise Refused(

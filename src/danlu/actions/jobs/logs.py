@@ -12,7 +12,7 @@ from danlu.domain.people import Actor, demand
 from danlu.engines.log_files import Growing, LogFiles, offset_of_tail
 from danlu.errors import EngineDown, Invalid
 from danlu.provision.paths import log_path_of
-from danlu.state.jobs import Book
+from danlu.state.jobs import JobCache
 
 HEARTBEAT_S = 15.0
 
@@ -39,10 +39,10 @@ Followed = JobSeen | LogBytes | StillHere
 
 
 async def find_log(
-    book: Book, files: LogFiles, files_dir: str, actor: Actor, ref: str, attempt: int | None
+    cache: JobCache, files: LogFiles, files_dir: str, actor: Actor, ref: str, attempt: int | None
 ) -> tuple[Job, str]:
     """The job and the path of its log, if the actor may read it."""
-    job = await resolve_one(book, actor, ref)
+    job = await resolve_one(cache, actor, ref)
     check_reader(actor, job)
     if attempt is not None and not 1 <= attempt <= job.attempt:
         raise Invalid(f"{job.id} has had {job.attempt} attempts, there is no attempt {attempt}")
@@ -72,7 +72,7 @@ async def first_offset(files: LogFiles, path: str, *, tail: int | None, offset: 
 
 
 async def follow_to_end(
-    book: Book, files: LogFiles, files_dir: str, job: Job, *, offset: int = 0, tail: int | None = None
+    cache: JobCache, files: LogFiles, files_dir: str, job: Job, *, offset: int = 0, tail: int | None = None
 ) -> AsyncGenerator[Followed, None]:
     """Everything a person in front of a screen wants to see of a job until it has ended."""
     offset = await first_offset(files, log_path_of(files_dir, job.run_id), tail=tail, offset=offset)
@@ -82,12 +82,12 @@ async def follow_to_end(
     try:
         while True:
             # The look at the job comes before the look at the log: a run that is over writes no more.
-            current = book.live.jobs.get(job.id) or await book.store.get(job.id)
+            current = cache.active_jobs.jobs.get(job.id) or await cache.store.get(job.id)
             if current is None:
                 return  # it ended and was removed
             if seen is None or current.version != seen.version:
                 if not current.state.is_ended:
-                    bell.ring_on(book.live.watch(job.id))
+                    bell.ring_on(cache.active_jobs.watch(job.id))
                 if seen is None or current.run_id == seen.run_id:
                     seen = current
                     if not current.state.is_ended:

@@ -8,7 +8,7 @@ from danlu.domain.job import Job
 from danlu.domain.people import Actor
 from danlu.engines.base import Engine, Handle, NamesRuns
 from danlu.errors import Ambiguous, Invalid, NotFound
-from danlu.state.jobs import Book
+from danlu.state.jobs import JobCache
 from danlu.store.protocol import JobFilter
 
 # One array has at most this many tasks, so all of it fits one page.
@@ -26,25 +26,25 @@ def engine_ids(engine: Engine) -> Callable[[Job], str]:
     return engine_id
 
 
-async def resolve_id(book: Book, actor: Actor, ref: str) -> str:
+async def resolve_id(cache: JobCache, actor: Actor, ref: str) -> str:
     """The one id of a job or array that `ref` means."""
     if match := re.fullmatch(r"@(?:~(\d{1,6}))?", ref):
         back = int(match[1] or 0)
-        found = await book.store.latest(actor.name, back)
+        found = await cache.store.latest(actor.name, back)
         if found is None:
             which = "no job yet" if not back else f"fewer than {back + 1} jobs"
             raise NotFound(f"you have {which}", "submit one: `danlu run -- echo hello`")
         return found
-    if ref in book.live.jobs:
+    if ref in cache.active_jobs.jobs:
         return ref
     if is_others(ref):
-        for job in book.live.holding():
-            if book.engine_id(job) == ref:
+        for job in cache.active_jobs.holding():
+            if cache.engine_id(job) == ref:
                 return job.id
         refuse_others(ref)
     if not re.fullmatch(r"[a-z0-9]{1,12}(_\d{0,9})?", ref):
         raise NotFound(f"no job `{ref}`", "an id looks like `k3fz82aw`; `danlu ps` lists yours")
-    candidates = await book.store.find(ref)
+    candidates = await cache.store.find(ref)
     if not candidates:
         raise NotFound(f"no job `{ref}`", "`danlu ps` lists yours")
     if len(candidates) > 1:
@@ -52,22 +52,22 @@ async def resolve_id(book: Book, actor: Actor, ref: str) -> str:
     return candidates[0]
 
 
-async def resolve(book: Book, actor: Actor, ref: str) -> list[Job]:
+async def resolve(cache: JobCache, actor: Actor, ref: str) -> list[Job]:
     """The job, or every task of the array, that `ref` means."""
-    job_id = await resolve_id(book, actor, ref)
-    job = await book.get(job_id)
+    job_id = await resolve_id(cache, actor, ref)
+    job = await cache.get(job_id)
     if job is not None:
         return [job]
-    page = await book.store.page(JobFilter(array_id=job_id), limit=WHOLE_ARRAY)
+    page = await cache.store.page(JobFilter(array_id=job_id), limit=WHOLE_ARRAY)
     if not page.jobs:
         raise NotFound(f"no job `{ref}`", "`danlu ps` lists yours")
     # What is in hand is at least as new as what was read.
-    return [book.live.jobs.get(job.id, job) for job in reversed(page.jobs)]
+    return [cache.active_jobs.jobs.get(job.id, job) for job in reversed(page.jobs)]
 
 
-async def resolve_one(book: Book, actor: Actor, ref: str) -> Job:
+async def resolve_one(cache: JobCache, actor: Actor, ref: str) -> Job:
     """A single job; an array must name its task."""
-    jobs = await resolve(book, actor, ref)
+    jobs = await resolve(cache, actor, ref)
     if len(jobs) > 1 or (jobs[0].array_id and ref == jobs[0].array_id):
         first = jobs[0]
         raise Invalid(f"{first.array_id} is an array of {len(jobs)} jobs", f"pick one, for example `{first.id}`")

@@ -26,7 +26,7 @@ from danlu.domain.job import DEFAULT_PRIORITY, Dependency, Job, JobId, JobSpec, 
 from danlu.domain.parsing import ArrayAsk, parse_count, parse_dependency
 from danlu.domain.people import Actor, demand
 from danlu.domain.queue import Queue
-from danlu.domain.request import Wish, changed_wish, check_wish, outline, spec_of, wish_of
+from danlu.domain.request import JobRequest, changed_request, check_request, outline, request_of, spec_of
 from danlu.domain.resources import Node
 from danlu.engines.base import Engine, Handle
 from danlu.errors import Conflict, EngineDown, Invalid, Refused, StoreDown, TooBig
@@ -34,7 +34,7 @@ from danlu.provision.paths import shelf_of
 from danlu.provision.snapshots import SnapshotShelf
 from danlu.scheduler.plan import fits_ever
 from danlu.state.inventory import Inventory
-from danlu.state.jobs import Book
+from danlu.state.jobs import JobCache
 
 # No vowels and nothing that looks alike: an id is read aloud and typed.
 _ALPHABET = "bcdfghjkmnpqrstvwxz23456789"
@@ -81,11 +81,11 @@ def shelf_for(files_dir: str, actor: Actor) -> SnapshotShelf:
 
 
 async def submit(
-    book: Book,
+    cache: JobCache,
     rules: Rules,
     shelf: SnapshotShelf,
     actor: Actor,
-    wish: Wish,
+    wanted: JobRequest,
     *,
     key: str = "",
     cloned: str = "",
@@ -95,67 +95,67 @@ async def submit(
     `cloned` says from which one, if it is a clone."""
     demand(actor, "job.submit", actor.name, "a new job")
     rules.run_as.check(actor.name)
-    spec, array = accept(rules, actor, wish)
+    spec, array = accept(rules, actor, wanted)
     if rules.looks_at_folders and not os.path.isdir(spec.workdir):
         raise Invalid(f"the folder `{spec.workdir}` does not exist on this machine", "see `--workdir`")
     if spec.snapshot:
         await asyncio.to_thread(shelf.check, spec.snapshot)
-    after, waiting_for = await _dependencies(book, actor, wish.after)
+    after, waiting_for = await _dependencies(cache, actor, wanted.after)
     environ_id = ""
-    if wish.environ is not None:
-        environ_id = hashlib.sha256(json.dumps(sorted(wish.environ.items())).encode()).hexdigest()[:32]
+    if wanted.environ is not None:
+        environ_id = hashlib.sha256(json.dumps(sorted(wanted.environ.items())).encode()).hexdigest()[:32]
     spec = replace(spec, after=after, environ=environ_id)
     for _ in range(TRIES):
         try:
-            check_limits(book, rules.limits, actor, len(array.indices) if array else 1)
+            check_limits(cache, rules.limits, actor, len(array.indices) if array else 1)
         except Refused:
-            if key and (made := await book.store.by_key(actor.name, key)):
+            if key and (made := await cache.store.by_key(actor.name, key)):
                 return made  # they are in already, and may be what fills the room
             raise
         # No await from the check to the insert: two submits cannot take the same room.
         jobs = _new_jobs(new_id(), actor, spec, array, waiting_for, now)
         noted = of_jobs(actor, "job.clone" if cloned else "job.submit", jobs, cloned, now=now)
         try:
-            return await book.insert(jobs, key=key, environ=wish.environ, audit=noted)
+            return await cache.insert(jobs, key=key, environ=wanted.environ, audit=noted)
         except Conflict:
             continue  # the random id is taken
     raise Conflict("no free job id was found", "try again")
 
 
-def accept(rules: Rules, actor: Actor, wish: Wish) -> tuple[JobSpec, ArrayAsk | None]:
+def accept(rules: Rules, actor: Actor, wanted: JobRequest) -> tuple[JobSpec, ArrayAsk | None]:
     """What a wish means here: its queue and team chosen, their defaults filled in. Refuses what their rules do not
     allow, and what no machine here could ever run; as long as the machines are known."""
-    check_wish(wish)
-    if not rules.runs_on_many and (nodes := parse_count(wish.nodes, "--nodes")) > 1:
+    check_request(wanted)
+    if not rules.runs_on_many and (nodes := parse_count(wanted.nodes, "--nodes")) > 1:
         why = "one machine plays all the nodes" if rules.pretends else "there is only this machine"
         hint = f"leave `--nodes` out: {why}, and several at once take a Slurm cluster"
         raise TooBig(f"a job runs on one node here, this one asks for {nodes}", hint)
     if not rules.inventory.is_known:
-        return _accept_unseen(rules, actor, wish)
-    queue = choose_queue(rules.queues, actor, wish.queue)
-    team = choose_team(actor, wish.team, queue)
+        return _accept_unseen(rules, actor, wanted)
+    queue = choose_queue(rules.queues, actor, wanted.queue)
+    team = choose_team(actor, wanted.team, queue)
     if queue is not None or team:
-        wish = replace(wish, queue=queue.name if queue else "", team=team)
+        wanted = replace(wanted, queue=queue.name if queue else "", team=team)
 
-    def spec_in(queue: Queue | None, wish: Wish) -> tuple[JobSpec, ArrayAsk | None]:
+    def spec_in(queue: Queue | None, wanted: JobRequest) -> tuple[JobSpec, ArrayAsk | None]:
         time_limit, priority = _defaults(rules, queue)
-        return spec_of(wish, default_time=time_limit, default_priority=priority)
+        return spec_of(wanted, default_time=time_limit, default_priority=priority)
 
-    spec, array = spec_in(queue, wish)
+    spec, array = spec_in(queue, wanted)
     if queue is not None:
-        check_queue(rules.queues, queue, rules.nodes, actor, spec, lambda other: spec_in(other, outline(wish))[0])
+        check_queue(rules.queues, queue, rules.nodes, actor, spec, lambda other: spec_in(other, outline(wanted))[0])
     elif (never := fits_ever(rules.nodes, spec.ask)) is not None:
         raise TooBig(never.text, "see what there is: `danlu nodes`")
     return spec, array
 
 
-def _accept_unseen(rules: Rules, actor: Actor, wish: Wish) -> tuple[JobSpec, ArrayAsk | None]:
+def _accept_unseen(rules: Rules, actor: Actor, wanted: JobRequest) -> tuple[JobSpec, ArrayAsk | None]:
     """Before the cluster was first heard of: by what is written down of the queue. Whether there is such a queue, and
     anything in it that could run the job, turns out later."""
-    queue = written_queue(rules.queues, actor, wish.queue)
-    wish = replace(wish, queue=queue.name if queue else wish.queue, team=choose_team(actor, wish.team, queue))
+    queue = written_queue(rules.queues, actor, wanted.queue)
+    wanted = replace(wanted, queue=queue.name if queue else wanted.queue, team=choose_team(actor, wanted.team, queue))
     time_limit, priority = _defaults(rules, queue)
-    spec, array = spec_of(wish, default_time=time_limit, default_priority=priority)
+    spec, array = spec_of(wanted, default_time=time_limit, default_priority=priority)
     check_written(rules.queues, queue, actor, spec)
     return spec, array
 
@@ -166,20 +166,20 @@ def _defaults(rules: Rules, queue: Queue | None) -> tuple[timedelta | None, int]
     return default_time(queue, rules.default_time), priority or DEFAULT_PRIORITY
 
 
-def changed(rules: Rules, spec: JobSpec, wish: Wish, changes: Mapping[str, Any]) -> Wish:
+def changed(rules: Rules, spec: JobSpec, wanted: JobRequest, changes: Mapping[str, Any]) -> JobRequest:
     """The wish that once was this spec, with other options. What it only had from its queue it gets anew from
     another one."""
     if changes.get("queue", spec.queue) != spec.queue:
         time_limit, priority = _defaults(rules, rules.queues.get(spec.queue))
         if spec.time_limit == time_limit:
-            wish = replace(wish, time="")
+            wanted = replace(wanted, time="")
         if spec.priority == priority:
-            wish = replace(wish, priority="")
-    return changed_wish(wish, changes)
+            wanted = replace(wanted, priority="")
+    return changed_request(wanted, changes)
 
 
 async def clone(
-    book: Book,
+    cache: JobCache,
     rules: Rules,
     shelf: SnapshotShelf,
     actor: Actor,
@@ -190,26 +190,26 @@ async def clone(
     now: datetime,
 ) -> Sequence[Job]:
     """Submit again what was submitted once, with other options where given."""
-    found = await resolve(book, actor, ref)
+    found = await resolve(cache, actor, ref)
     job = found[0]
     demand(actor, "job.clone", job.user, f"job {job.id}", teams=(job.spec.team,))
-    wish = wish_of(job.spec)
-    if not actor.is_in(wish.team):
-        wish = replace(wish, team="")  # it becomes a job of the actor's, in a team of the actor's
+    wanted = request_of(job.spec)
+    if not actor.is_in(wanted.team):
+        wanted = replace(wanted, team="")  # it becomes a job of the actor's, in a team of the actor's
     is_task = job.array_index is not None and len(found) == 1 and ref != job.array_id
     if is_task:
-        wish = replace(wish, array=str(job.array_index))
-    wish = changed(rules, job.spec, wish, changes)
+        wanted = replace(wanted, array=str(job.array_index))
+    wanted = changed(rules, job.spec, wanted, changes)
     cloned = f"from {job.id if is_task else job.group}" + (f" of {job.user}" if job.user != actor.name else "")
-    return await submit(book, rules, shelf, actor, wish, key=key, cloned=cloned, now=now)
+    return await submit(cache, rules, shelf, actor, wanted, key=key, cloned=cloned, now=now)
 
 
 async def stop(
-    book: Book, engine: Engine, actor: Actor, ref: str, *, how: str = "", grace: timedelta, now: datetime
+    cache: JobCache, engine: Engine, actor: Actor, ref: str, *, how: str = "", grace: timedelta, now: datetime
 ) -> list[Job]:
     """Ask a job or array to end. Queued ones end at once, running ones get their notice and grace.
     `how` hastens: "now" skips the notice, "kill" the grace too. Ended ones are fine."""
-    jobs = await resolve(book, actor, ref)
+    jobs = await resolve(cache, actor, ref)
     for job in jobs:
         demand(actor, "job.stop", job.user, f"job {job.id}", teams=(job.spec.team,))
     audit = of_jobs(actor, "job.stop", [job for job in jobs if not job.state.is_ended], how, now=now)
@@ -220,7 +220,7 @@ async def stop(
     is_any_told = False
     tries = TRIES
     while portions:
-        some = [book.live.jobs.get(job.id, job) for job in portions.pop()]
+        some = [cache.active_jobs.jobs.get(job.id, job) for job in portions.pop()]
         after = [stopped(job, actor, how, now) for job in some]
         changes = [new for job, new in zip(some, after, strict=True) if new is not job]
         # The engine first: a job that has filled the disk of the database ends all the same.
@@ -231,7 +231,7 @@ async def stop(
                 is_any_told = True
         try:
             if changes:
-                await book.update(changes, audit=audit)
+                await cache.update(changes, audit=audit)
                 audit = []
         except StoreDown as error:
             told = "; what runs was asked to end all the same" if running else ""
@@ -240,14 +240,14 @@ async def stop(
             tries -= len(some) == 1
             if not tries:
                 raise Conflict(f"{some[0].id} keeps changing", "try again") from None
-            some = await book.get_all([job.id for job in some])
+            some = await cache.get_all([job.id for job in some])
             half = len(some) // 2
             portions += [part for part in (some[:half], some[half:]) if part]
         else:
             done |= {job.id: job for job in after}
             tries = TRIES
     if is_any_told and audit:  # all that the engine was told of had ended before it could be written
-        await book.update([], audit=audit)
+        await cache.update([], audit=audit)
     return [done[job.id] for job in jobs if job.id in done]
 
 
@@ -271,52 +271,52 @@ def stopped(job: Job, actor: Actor, how: str, now: datetime) -> Job:
     return job.changed(stop_requested_at=job.stop_requested_at or now, reason=reason)
 
 
-async def remove(book: Book, actor: Actor, ref: str, *, now: datetime) -> list[Job]:
+async def remove(cache: JobCache, actor: Actor, ref: str, *, now: datetime) -> list[Job]:
     """Forget ended jobs. Gives what went, so that their logs can go too."""
-    jobs = await resolve(book, actor, ref)
+    jobs = await resolve(cache, actor, ref)
     for job in jobs:
         demand(actor, "job.remove", job.user, f"job {job.id}", teams=(job.spec.team,))
     active = [job.id for job in jobs if not job.state.is_ended]
     if active:
         raise Refused(f"{active[0]} has not ended", f"stop it first: `danlu stop {ref}`")
     for needed in {one for job in jobs for one in (job.id, job.array_id) if one}:
-        if waiting := book.live.dependents(needed):
+        if waiting := cache.active_jobs.dependents(needed):
             raise Conflict(f"{waiting[0]} still waits for the end of {needed}", "try again in a moment")
     audit = of_jobs(actor, "job.remove", jobs, now=now)
     for start in range(0, len(jobs), REMOVED_AT_ONCE):
-        await book.store.remove([job.id for job in jobs[start : start + REMOVED_AT_ONCE]], audit)
+        await cache.store.remove([job.id for job in jobs[start : start + REMOVED_AT_ONCE]], audit)
         audit = []
     return jobs
 
 
-async def wait(book: Book, actor: Actor, ref: str, *, timeout_s: float) -> list[Job]:
+async def wait(cache: JobCache, actor: Actor, ref: str, *, timeout_s: float) -> list[Job]:
     """Come back when all have ended, or after the timeout with whatever is then true."""
-    jobs = await resolve(book, actor, ref)
+    jobs = await resolve(cache, actor, ref)
     for job in jobs:
         demand(actor, "job.show", job.user, f"job {job.id}", teams=(job.spec.team,))
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(timeout_s):
             for job in jobs:
-                await ended(book, job.id)
-    return await resolve(book, actor, jobs[0].group if len(jobs) > 1 else jobs[0].id)
+                await ended(cache, job.id)
+    return await resolve(cache, actor, jobs[0].group if len(jobs) > 1 else jobs[0].id)
 
 
-async def ended(book: Book, job_id: JobId) -> None:
+async def ended(cache: JobCache, job_id: JobId) -> None:
     """Come back when the job is no longer active."""
-    while job_id in book.live.jobs:
-        await book.live.watch(job_id)
+    while job_id in cache.active_jobs.jobs:
+        await cache.active_jobs.watch(job_id)
 
 
 async def _dependencies(
-    book: Book, actor: Actor, written: Iterable[str]
+    cache: JobCache, actor: Actor, written: Iterable[str]
 ) -> tuple[tuple[Dependency, ...], tuple[Dependency, ...]]:
     """All dependencies with full ids, and those that still have to be waited for."""
     every: list[Dependency] = []
     open_ones: list[Dependency] = []
     for text in dict.fromkeys(written):
         ref, kind = parse_dependency(text)
-        dependency = Dependency(await resolve_id(book, actor, ref), kind)
-        outcome = await book.store.outcome(dependency.on)
+        dependency = Dependency(await resolve_id(cache, actor, ref), kind)
+        outcome = await cache.store.outcome(dependency.on)
         every.append(dependency)
         if outcome.active:
             open_ones.append(dependency)

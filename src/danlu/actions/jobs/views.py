@@ -8,9 +8,9 @@ from danlu.actions.jobs.references import resolve
 from danlu.domain.job import ACTIVE, Job, JobState, Reason
 from danlu.domain.people import Actor, demand, may
 from danlu.domain.resources import Ask, Gpu, Node, Seat
-from danlu.engines.base import NodeNow, OtherRun
+from danlu.engines.base import ExternalRun, NodeNow
 from danlu.state.inventory import Inventory
-from danlu.state.jobs import Book
+from danlu.state.jobs import JobCache
 from danlu.state.occupancy import Sitting, cards_of, fill
 from danlu.state.snapshots import holding_of
 from danlu.store.protocol import JobFilter, Page
@@ -60,9 +60,9 @@ class NodeView:
     why_closed: str = ""
 
 
-async def show_job(book: Book, actor: Actor, ref: str) -> list[Job]:
+async def show_job(cache: JobCache, actor: Actor, ref: str) -> list[Job]:
     """The job, or every task of the array, that `ref` means."""
-    found = await resolve(book, actor, ref)
+    found = await resolve(cache, actor, ref)
     for job in found:
         demand(actor, "job.show", job.user, f"job {job.id}", teams=(job.spec.team,))
     return found
@@ -80,12 +80,12 @@ def reason_for(actor: Actor, job: Job, reason: Reason) -> Reason:
     return Reason(reason.code, _TELLING.get(reason.code) or reason.text.partition(_WORD_FOR_WORD)[0])
 
 
-async def list_jobs(book: Book, actor: Actor, wanted: JobFilter, *, limit: int, before: int | None) -> Page:
+async def list_jobs(cache: JobCache, actor: Actor, wanted: JobFilter, *, limit: int, before: int | None) -> Page:
     demand(actor, "job.list", wanted.user or actor.name, "the list of jobs")
     limit = max(1, min(limit, MAX_PAGE))
     if wanted.states and wanted.states <= ACTIVE:
-        return _active_page(book, wanted, limit, before)
-    return await book.store.page(wanted, limit=limit, before=before)
+        return _active_page(cache, wanted, limit, before)
+    return await cache.store.page(wanted, limit=limit, before=before)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,17 +97,17 @@ class Line:
 
 
 async def list_lines(
-    book: Book, actor: Actor, wanted: JobFilter, *, limit: int, before: int | None
+    cache: JobCache, actor: Actor, wanted: JobFilter, *, limit: int, before: int | None
 ) -> tuple[list[Line], int | None]:
     """As `list_jobs`, but an array of a thousand tasks is one line. Tasks were submitted together, so their numbers
     have no gaps: having met one, the next look begins before all of them."""
     lines: list[Line] = []
     while len(lines) < min(limit, MAX_PAGE):
-        page = await list_jobs(book, actor, wanted, limit=limit - len(lines), before=before)
+        page = await list_jobs(cache, actor, wanted, limit=limit - len(lines), before=before)
         for job in page.jobs:
             before = job.seq
             if job.array_id:
-                array = await book.store.array(job.array_id)
+                array = await cache.store.array(job.array_id)
                 lines.append(Line(job, array.states))
                 before = array.first_seq
                 break
@@ -115,13 +115,17 @@ async def list_lines(
         else:
             if page.next_before is None:
                 return lines, None
-    is_more = bool((await list_jobs(book, actor, wanted, limit=1, before=before)).jobs)
+    is_more = bool((await list_jobs(cache, actor, wanted, limit=1, before=before)).jobs)
     return lines, before if is_more else None
 
 
-def _active_page(book: Book, wanted: JobFilter, limit: int, before: int | None) -> Page:
+def _active_page(cache: JobCache, wanted: JobFilter, limit: int, before: int | None) -> Page:
     """What is active is in hand: no index is needed to find a few of them among a million that have ended."""
-    found = [job for job in book.live.jobs.values() if _is_wanted(job, wanted) and (before is None or job.seq < before)]
+    found = [
+        job
+        for job in cache.active_jobs.jobs.values()
+        if _is_wanted(job, wanted) and (before is None or job.seq < before)
+    ]
     found.sort(key=lambda job: -job.seq)
     return Page(tuple(found[:limit]), found[limit - 1].seq if len(found) > limit else None)
 
@@ -143,11 +147,11 @@ def check_status(actor: Actor) -> None:
     demand(actor, "server.status", actor.name, "the status")
 
 
-def node_views(book: Book, inventory: Inventory, actor: Actor, *, now: datetime) -> list[NodeView]:
+def node_views(cache: JobCache, inventory: Inventory, actor: Actor, *, now: datetime) -> list[NodeView]:
     """Each node with what is free, who runs something there, and who holds each card."""
     demand(actor, "node.list", actor.name, "the list of nodes")
     there: dict[str, list[tuple[Sitting, Holder]]] = {}
-    for job in book.live.holding():
+    for job in cache.active_jobs.holding():
         _seat(there, job.id, job.seats, job.spec.ask, holders_of(job, now))
     for other in inventory.others:
         _seat(there, other.id, other.seats, other.ask, holders_of_other(other))
@@ -171,7 +175,7 @@ def holders_of(job: Job, now: datetime) -> list[Holder]:
     ]
 
 
-def holders_of_other(other: OtherRun) -> list[Holder]:
+def holders_of_other(other: ExternalRun) -> list[Holder]:
     return [
         Holder(other.id, other.user, seat.node, cards_of(seat), seat.shards, other.ends_at, is_other=True)
         for seat in other.seats

@@ -14,14 +14,14 @@ from danlu.actions.jobs.submit import Rules, accept, changed
 from danlu.actions.jobs.views import Holder, by_end, holders_of, holders_of_other, reason_for
 from danlu.domain.job import Job, JobSpec, JobState, Reason
 from danlu.domain.people import Actor, Membership, demand
-from danlu.domain.request import Wish, outline, wish_of
+from danlu.domain.request import JobRequest, outline, request_of
 from danlu.domain.resources import Ask, Seat, model_fits
 from danlu.errors import DanluError
 from danlu.scheduler.estimates import with_guess
 from danlu.scheduler.plan import plan, seat_now
 from danlu.scheduler.reasons_quota import who_fills
 from danlu.scheduler.snapshot import Snapshot, Wait, Waiting
-from danlu.state.jobs import Book
+from danlu.state.jobs import JobCache
 from danlu.state.occupancy import cards_of
 from danlu.state.snapshots import Outlook, entry_of
 
@@ -57,23 +57,23 @@ class DryRun:
 
 
 async def why(
-    book: Book, outlook: Outlook, rules: Rules, teams_of: TeamsOf, actor: Actor, ref: str, *, now: datetime
+    cache: JobCache, outlook: Outlook, rules: Rules, teams_of: TeamsOf, actor: Actor, ref: str, *, now: datetime
 ) -> Why:
     """Why a job waits, or what became of it: planned anew, so that the answer is of this moment."""
-    job = await resolve_one(book, actor, ref)
+    job = await resolve_one(cache, actor, ref)
     demand(actor, "job.why", job.user, f"job {job.id}", teams=(job.spec.team,))
     if job.state not in (JobState.QUEUED, JobState.PENDING):
         return Why(job, reason_for(actor, job, job.reason))
     owner = Actor(job.user, teams=teams_of(job.user))
     choices = choices_of(rules, owner, job.spec)
-    snapshot = outlook.snapshot(book.live, now)
+    snapshot = outlook.snapshot(cache.active_jobs, now)
     wait, found, filling = await asyncio.to_thread(_think, snapshot, job, choices)
     if job.state is JobState.PENDING:
         wait = _as_the_engine_says(job, wait, outlook.estimates.get(job.id))
     elif wait is None:
         return Why(job, Reason("starting", "starts right now"), None, now)
     ways = _Ways(job, wait.reason, rules, filling)
-    held = [one for one in book.live.holding() if ways.holds(one.id, one.seats, one.spec.ask)]
+    held = [one for one in cache.active_jobs.holding() if ways.holds(one.id, one.seats, one.spec.ask)]
     others = [one for one in rules.inventory.others if ways.holds(one.id, one.seats, one.ask)]
     all_held = [*(holders_of(one, now) for one in held), *map(holders_of_other, others)]
     holders = sorted(chain.from_iterable(all_held), key=by_end)
@@ -99,13 +99,15 @@ def _as_the_engine_says(job: Job, wait: Wait | None, estimated_at: datetime | No
     return Wait(reason, wait.place, guessed, is_guess=True)
 
 
-async def dry_run(book: Book, outlook: Outlook, rules: Rules, actor: Actor, wish: Wish, *, now: datetime) -> DryRun:
+async def dry_run(
+    cache: JobCache, outlook: Outlook, rules: Rules, actor: Actor, wanted: JobRequest, *, now: datetime
+) -> DryRun:
     """What would become of a job if it were submitted now. Nothing is remembered."""
     demand(actor, "job.submit", actor.name, "a new job")
-    spec, array = accept(rules, actor, wish)
-    check_limits(book, rules.limits, actor, len(array.indices) if array else 1)
+    spec, array = accept(rules, actor, wanted)
+    check_limits(cache, rules.limits, actor, len(array.indices) if array else 1)
     entry = entry_of(spec, "this job", actor.name, 2**62)
-    snapshot, choices = outlook.snapshot(book.live, now), choices_of(rules, actor, spec)
+    snapshot, choices = outlook.snapshot(cache.active_jobs, now), choices_of(rules, actor, spec)
 
     def think() -> DryRun:
         answer = seat_now(snapshot, entry)
@@ -119,11 +121,11 @@ async def dry_run(book: Book, outlook: Outlook, rules: Rules, actor: Actor, wish
 
 def choices_of(rules: Rules, owner: Actor, spec: JobSpec) -> Choices:
     """The other queues and teams with which the owner's submit would be accepted."""
-    wish = outline(wish_of(spec))
+    wanted = outline(request_of(spec))
 
     def accepted(**changes: str) -> JobSpec | None:
         try:
-            return accept(rules, owner, changed(rules, spec, wish, changes))[0]
+            return accept(rules, owner, changed(rules, spec, wanted, changes))[0]
         except DanluError:
             return None
 

@@ -7,7 +7,7 @@ import os
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from danlu.actions.people.rate_limit import Gate, Pace
+from danlu.actions.people.rate_limit import LoginLimiter, Pace
 from danlu.domain.people import AuditEntry
 from danlu.domain.quota import Quota
 from danlu.state.people import Roster
@@ -84,11 +84,11 @@ def _digest(code: str) -> bytes:
 
 
 @dataclass(slots=True)
-class Office:
+class PeopleContext:
     roster: Roster
     store: FullStore
     rules: PeopleRules = field(default_factory=PeopleRules)
-    gate: Gate = field(default_factory=Gate)
+    limiter: LoginLimiter = field(default_factory=LoginLimiter)
     asks: Pace = field(default_factory=lambda: Pace(free=5))
     first: FirstAdmin = field(default_factory=FirstAdmin)
     # Held while somebody looks at the roster and changes it by what they saw.

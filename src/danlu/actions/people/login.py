@@ -6,7 +6,7 @@ from datetime import datetime
 
 from danlu.actions.audit import entry
 from danlu.actions.people import passwords, tokens
-from danlu.actions.people.context import FullStore, Office
+from danlu.actions.people.context import FullStore, PeopleContext
 from danlu.actions.people.requests import not_open, undecided_of
 from danlu.actions.people.users import check_new_name, find_person, refuse_disabled
 from danlu.domain.people import Actor, Person, Role, check_name, demand
@@ -17,17 +17,17 @@ log = logging.getLogger(__name__)
 
 
 async def login(
-    office: Office, *, user: str, password: str, is_hashed: bool = False, origin: str, now: datetime
+    context: PeopleContext, *, user: str, password: str, is_hashed: bool = False, origin: str, now: datetime
 ) -> tuple[Person, Token, str]:
     """A token for who knows the password. Unknown names and wrong passwords are answered alike, after the same work.
     So are requests for a name, whether there is an account of this name or not."""
-    office.gate.enter(user[:64], origin, now)
-    asked = undecided_of(office.roster, user)
-    found = office.roster.persons.get(user)
+    context.limiter.enter(user[:64], origin, now)
+    asked = undecided_of(context.roster, user)
+    found = context.roster.persons.get(user)
     kept, value = found.password if found else "", passwords.given_value(password, is_hashed=is_hashed)
     if not await passwords.is_right(kept, value):
         if await passwords.is_right(asked.password if asked else "", value) and asked:
-            office.gate.was_no_guess(user[:64], origin, now)
+            context.limiter.was_no_guess(user[:64], origin, now)
             raise not_open(asked)
         # Whatever was typed as a name stays out of the log: it may be the password.
         log.info("a login%s from %s was refused", f" as {user}" if found else "", origin)
@@ -35,12 +35,12 @@ async def login(
             "the name or the password is wrong",
             "an administrator can reset it: `danlu passwd NAME`; who has no account asks for one: `danlu account ask`",
         )
-    person = office.roster.persons.get(user)
+    person = context.roster.persons.get(user)
     if person is None or person.password != kept:
         raise Unauthorized("the password was changed at this moment", "log in again")
     refuse_disabled(person)
-    office.gate.passed(user[:64], origin)
-    token, secret = await issue_login(office.store, person, origin=origin, now=now, days=office.rules.login_days)
+    context.limiter.passed(user[:64], origin)
+    token, secret = await issue_login(context.store, person, origin=origin, now=now, days=context.rules.login_days)
     return person, token, secret
 
 
@@ -57,42 +57,42 @@ def check_own(actor: Actor) -> None:
     demand(actor, "account.whoami", actor.name, "this account")
 
 
-async def logout(office: Office, actor: Actor, token: Token, *, now: datetime) -> None:
+async def logout(context: PeopleContext, actor: Actor, token: Token, *, now: datetime) -> None:
     demand(actor, "account.logout", token.user, "a login")
-    await office.keyring.drop(token, entry(actor, "account.logout", token.user, f"token {token.id}", now=now))
+    await context.keyring.drop(token, entry(actor, "account.logout", token.user, f"token {token.id}", now=now))
 
 
 async def first_admin(
-    office: Office, *, code: str, user: str, password: str, origin: str, now: datetime
+    context: PeopleContext, *, code: str, user: str, password: str, origin: str, now: datetime
 ) -> tuple[Person, Token, str]:
     """Who holds the code that the server printed becomes the first administrator."""
-    office.gate.enter_place(origin, now)
-    if not office.first.is_right(code):
+    context.limiter.enter_place(origin, now)
+    if not context.first.is_right(code):
         raise Unauthorized(
             "the code is wrong, was used, or is of an earlier start of the server", "restart it to get a new one"
         )
     kept = await passwords.hashed(passwords.new_value(password))
-    async with office.changing:
-        if not office.first.is_right(code) or has_admin(office):
+    async with context.changing:
+        if not context.first.is_right(code) or has_admin(context):
             raise Refused("there is an administrator already", "ask them for an account")
-        known = office.roster.persons.get(check_name(user, "an account"))
+        known = context.roster.persons.get(check_name(user, "an account"))
         if known is None:
-            check_new_name(office.roster, user, by_admin=True, as_submitter=office.rules.as_submitter)
+            check_new_name(context.roster, user, by_admin=True, as_submitter=context.rules.as_submitter)
         person = replace(known or Person(user, now), role=Role.ADMIN, is_enabled=True, password=kept)
         actor = Actor(user, origin=origin)
-        await office.roster.record([person], [entry(actor, "user.create", user, "the first administrator", now=now)])
-        office.first.end()
-    office.gate.passed_place(origin)
-    token, secret = await issue_login(office.store, person, origin=origin, now=now, days=office.rules.login_days)
+        await context.roster.record([person], [entry(actor, "user.create", user, "the first administrator", now=now)])
+        context.first.end()
+    context.limiter.passed_place(origin)
+    token, secret = await issue_login(context.store, person, origin=origin, now=now, days=context.rules.login_days)
     return person, token, secret
 
 
-def has_admin(office: Office) -> bool:
-    return any(one.role is Role.ADMIN and one.is_enabled for one in office.roster.persons.values())
+def has_admin(context: PeopleContext) -> bool:
+    return any(one.role is Role.ADMIN and one.is_enabled for one in context.roster.persons.values())
 
 
 async def change_password(
-    office: Office,
+    context: PeopleContext,
     actor: Actor,
     *,
     user: str,
@@ -105,20 +105,20 @@ async def change_password(
     """One's own with the old one, anybody's by an administrator. Ends the person's logins (how many is given back),
     but for the one that this came with."""
     demand(actor, "account.passwd", user, f"the password of {user[:40]}")
-    person = find_person(office.roster, user)
+    person = find_person(context.roster, user)
     value = passwords.new_value(new, is_hashed=is_hashed)
     if actor.name == user:
         if not person.password:
             raise Refused("your account has no password", "an administrator can give you one: `danlu passwd NAME`")
-        office.gate.enter(user, actor.origin, now)
+        context.limiter.enter(user, actor.origin, now)
         if not await passwords.is_right(person.password, passwords.given_value(old, is_hashed=is_hashed)):
             raise Forbidden("the old password is wrong", "an administrator can reset it")
-        office.gate.passed(user, actor.origin)
+        context.limiter.passed(user, actor.origin)
     kept = await passwords.hashed(value)
-    async with office.changing:
-        if find_person(office.roster, user).password != person.password and actor.name == user:
+    async with context.changing:
+        if find_person(context.roster, user).password != person.password and actor.name == user:
             raise Refused("the password was changed at this moment", "an administrator can reset it")
-        person = replace(find_person(office.roster, user), password=kept)
+        person = replace(find_person(context.roster, user), password=kept)
         detail = "" if actor.name == user else "reset"
-        await office.roster.record([person], [entry(actor, "account.passwd", user, detail, now=now)])
-    return await tokens.end_logins(office, user, but=token.digest if token else "")
+        await context.roster.record([person], [entry(actor, "account.passwd", user, detail, now=now)])
+    return await tokens.end_logins(context, user, but=token.digest if token else "")

@@ -65,7 +65,7 @@ class Pace:
             found.open_at = found.last_at
 
 
-class Gate:
+class LoginLimiter:
     """The pace of logins. A try counts before its password is looked at: many at once are no way around.
 
     Each place has some tries for each name, and some for all names. Many places that try one name share some more;

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from danlu.actions.audit import entry
 from danlu.actions.jobs.submit import new_id
 from danlu.actions.people import passwords
-from danlu.actions.people.context import Office
+from danlu.actions.people.context import PeopleContext
 from danlu.actions.people.rate_limit import place_of, too_many
 from danlu.actions.people.teams import find_team
 from danlu.actions.people.users import account_changes, check_new_name, check_said, check_word, make_folders
@@ -34,7 +34,7 @@ class Decided:
 
 
 async def ask(
-    office: Office,
+    context: PeopleContext,
     *,
     name: str,
     team: str,
@@ -49,31 +49,31 @@ async def ask(
 
     The answer does not tell strangers which accounts, Unix users and requests there are: `conflicts` tells the people
     who decide."""
-    if wait := office.asks.wait(place_of(origin), now):
+    if wait := context.asks.wait(place_of(origin), now):
         raise too_many("too many requests for an account", wait)
-    office.asks.count(place_of(origin), now)
+    context.asks.count(place_of(origin), now)
     check_said(full_name, email, why)
-    find_team(office.roster, team)
+    find_team(context.roster, team)
     check_word(name)
     kept = await passwords.hashed(passwords.new_value(password))
-    async with office.changing:
+    async with context.changing:
         made = AccountRequest(new_id(), name, team, now, full_name=full_name, email=email, why=why, password=kept)
         # Nobody has proved to be this person: the log says where it came from.
         asked = AuditEntry(now, "", "request.ask", name, f"{_REQUEST}{made.id}, team {team}", origin)
-        gone = [_ended(one, why, now) for one, why in await _giving_way(office, now)]
+        gone = [_ended(one, why, now) for one, why in await _giving_way(context, now)]
         changes: list[PeopleChange] = [made, *(change for change, _ in gone)]
-        await office.roster.record(changes, [asked, *(noted for _, noted in gone)])
+        await context.roster.record(changes, [asked, *(noted for _, noted in gone)])
     return made
 
 
-async def _giving_way(office: Office, now: datetime) -> list[tuple[AccountRequest, str]]:
+async def _giving_way(context: PeopleContext, now: datetime) -> list[tuple[AccountRequest, str]]:
     """Requests of strangers that end now, and why: those that nobody answered for long, and the oldest one of the
     address with the most if there are too many. So a flood from elsewhere keeps nobody from asking."""
-    waiting = [one for one in office.roster.requests.values() if one.state is RequestState.ASKED and one.password]
+    waiting = [one for one in context.roster.requests.values() if one.state is RequestState.ASKED and one.password]
     overdue = [one for one in waiting if now - one.asked_at >= ANSWER_WITHIN]
     gone = [(one, f"no answer in {ANSWER_WITHIN.days} days") for one in overdue]
     if len(waiting) - len(overdue) >= MOST_WAITING:
-        asked = await office.store.audit(limit=4 * MOST_WAITING, what="request.ask")
+        asked = await context.store.audit(limit=4 * MOST_WAITING, what="request.ask")
         origins = {one.detail.removeprefix(_REQUEST).partition(",")[0]: place_of(one.origin) for one in asked}
         by_place: dict[str, list[AccountRequest]] = {}
         for one in waiting:
@@ -90,15 +90,15 @@ def _ended(request: AccountRequest, why: str, now: datetime) -> tuple[AccountReq
     return ended, AuditEntry(now, "", "request.refuse", request.name, detail)
 
 
-def conflicts(office: Office, asked: Sequence[AccountRequest]) -> dict[str, str]:
+def conflicts(context: PeopleContext, asked: Sequence[AccountRequest]) -> dict[str, str]:
     """By id of a request, for the people who decide about it: why its name cannot be given, or who else wants it."""
-    waiting = Counter(one.name for one in office.roster.requests.values() if one.state in UNDECIDED)
+    waiting = Counter(one.name for one in context.roster.requests.values() if one.state in UNDECIDED)
     found = {}
     for one in asked:
         if one.state not in UNDECIDED:
             continue
         try:
-            check_new_name(office.roster, one.name, by_admin=False)
+            check_new_name(context.roster, one.name, by_admin=False)
         except DanluError as error:
             found[one.id] = error.text
         else:
@@ -107,48 +107,50 @@ def conflicts(office: Office, asked: Sequence[AccountRequest]) -> dict[str, str]
     return found
 
 
-def listed(office: Office, actor: Actor, *, decided: bool = False) -> list[AccountRequest]:
+def listed(context: PeopleContext, actor: Actor, *, decided: bool = False) -> list[AccountRequest]:
     """Leaders see their teams', administrators all; the newest first."""
     led = [one.team for one in actor.teams if one.is_leader]
     demand(actor, "request.list", "", "requests for accounts", teams=led)
-    found = [one for one in office.roster.requests.values() if actor.is_admin or one.team in led]
+    found = [one for one in context.roster.requests.values() if actor.is_admin or one.team in led]
     found = [one for one in found if decided or one.state in UNDECIDED]
     return sorted(found, key=lambda one: one.asked_at, reverse=True)
 
 
-async def approve(office: Office, actor: Actor, request_id: str, *, now: datetime) -> Decided:
+async def approve(context: PeopleContext, actor: Actor, request_id: str, *, now: datetime) -> Decided:
     """A leader's word; where the configuration says that it is enough, it opens the account. It is not for the name
     of a Unix user: who asks may be anybody, and would be that user here."""
-    request = _find(office, actor, "request.approve", request_id)
+    request = _find(context, actor, "request.approve", request_id)
     if request.state in UNDECIDED:
-        check_new_name(office.roster, request.name, by_admin=False)
-    if office.rules.leaders_open and (actor.is_admin or not is_unix_user(request.name)):
-        return await _open(office, actor, request_id, now, verb="request.approve")
-    async with office.changing:
-        request = _undecided(office, request_id)
+        check_new_name(context.roster, request.name, by_admin=False)
+    if context.rules.leaders_open and (actor.is_admin or not is_unix_user(request.name)):
+        return await _open(context, actor, request_id, now, verb="request.approve")
+    async with context.changing:
+        request = _undecided(context, request_id)
         if request.state is RequestState.ASKED:
             request = replace(request, state=RequestState.APPROVED, decided_by=actor.name, decided_at=now)
-            await office.roster.record([request], [_entry(actor, "request.approve", request, now)])
+            await context.roster.record([request], [_entry(actor, "request.approve", request, now)])
     return Decided(request)
 
 
-async def open_account(office: Office, actor: Actor, request_id: str, *, now: datetime) -> Decided:
+async def open_account(context: PeopleContext, actor: Actor, request_id: str, *, now: datetime) -> Decided:
     """An administrator's word: the account, the membership, the quota and the folders. Said again, it makes the
     folders that are missing."""
-    request = _find(office, actor, "request.open", request_id)
+    request = _find(context, actor, "request.open", request_id)
     if request.state is RequestState.OPENED:
         # Again: the account is there, and a folder may be missing, if the server died before it was made.
-        return Decided(request, tuple(await make_folders(office, request.name, [request.team] if request.team else [])))
-    return await _open(office, actor, request_id, now, verb="request.open")
+        return Decided(
+            request, tuple(await make_folders(context, request.name, [request.team] if request.team else []))
+        )
+    return await _open(context, actor, request_id, now, verb="request.open")
 
 
-async def refuse(office: Office, actor: Actor, request_id: str, *, why: str, now: datetime) -> Decided:
-    _find(office, actor, "request.refuse", request_id)
+async def refuse(context: PeopleContext, actor: Actor, request_id: str, *, why: str, now: datetime) -> Decided:
+    _find(context, actor, "request.refuse", request_id)
     check_said("", "", why)
-    async with office.changing:
-        request = _undecided(office, request_id)
+    async with context.changing:
+        request = _undecided(context, request_id)
         request = replace(request, state=RequestState.REFUSED, decided_by=actor.name, decided_at=now, password="")
-        await office.roster.record([request], [_entry(actor, "request.refuse", request, now, why)])
+        await context.roster.record([request], [_entry(actor, "request.refuse", request, now, why)])
     return Decided(request)
 
 
@@ -168,23 +170,23 @@ def not_open(request: AccountRequest) -> Forbidden:
     return Forbidden(text, "log in again when it is open", code="not_open")
 
 
-async def _open(office: Office, actor: Actor, request_id: str, now: datetime, *, verb: str) -> Decided:
-    async with office.changing:
-        request = _undecided(office, request_id)
+async def _open(context: PeopleContext, actor: Actor, request_id: str, now: datetime, *, verb: str) -> Decided:
+    async with context.changing:
+        request = _undecided(context, request_id)
         # Somebody who asked by signing on may be in no team yet.
-        name, teams = request.name, [find_team(office.roster, request.team).name] if request.team else []
-        check_new_name(office.roster, name, by_admin=False)
+        name, teams = request.name, [find_team(context.roster, request.team).name] if request.team else []
+        check_new_name(context.roster, name, by_admin=False)
         person = Person(name, now, full_name=request.full_name, email=request.email, password=request.password)
         opened = replace(request, state=RequestState.OPENED, decided_by=actor.name, decided_at=now, password="")
-        changes = account_changes(person, [Membership(team) for team in teams], office.rules.default_quota)
+        changes = account_changes(person, [Membership(team) for team in teams], context.rules.default_quota)
         said = "opened" if request.state is RequestState.APPROVED or verb == "request.approve" else "opened unapproved"
-        await office.roster.record([*changes, opened], [_entry(actor, verb, opened, now, said)])
-    return Decided(opened, tuple(await make_folders(office, name, teams)))
+        await context.roster.record([*changes, opened], [_entry(actor, verb, opened, now, said)])
+    return Decided(opened, tuple(await make_folders(context, name, teams)))
 
 
-def _find(office: Office, actor: Actor, verb: str, request_id: str) -> AccountRequest:
+def _find(context: PeopleContext, actor: Actor, verb: str, request_id: str) -> AccountRequest:
     """The request, if the actor may do this with it. Others do not even learn which there are."""
-    request = office.roster.requests.get(request_id)
+    request = context.roster.requests.get(request_id)
     teams: Sequence[str] = (request.team,) if request else ()
     demand(actor, verb, "", f"request {request_id[:40]}", teams=teams)
     if request is None:
@@ -192,8 +194,8 @@ def _find(office: Office, actor: Actor, verb: str, request_id: str) -> AccountRe
     return request
 
 
-def _undecided(office: Office, request_id: str) -> AccountRequest:
-    request = office.roster.requests[request_id]
+def _undecided(context: PeopleContext, request_id: str) -> AccountRequest:
+    request = context.roster.requests[request_id]
     if request.state not in UNDECIDED:
         raise Refused(f"request {request.id} is {request.state.lower()} already, by {request.decided_by}")
     return request

@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Any
 
 from danlu.actions.audit import entry
-from danlu.actions.people.context import Office
+from danlu.actions.people.context import PeopleContext
 from danlu.actions.people.requests import UNDECIDED
 from danlu.actions.people.users import account_changes, check_new_name, find_person, make_folders, refuse_disabled
 from danlu.domain.people import (
@@ -54,10 +54,10 @@ class SignonRules:
 @dataclass(frozen=True, slots=True)
 class Identity:
     """Who somebody is to the provider. `teams` None: it did not say.
-    `wish` is the name claim as the provider sent it; it matters only for a new account."""
+    `claimed_name` is the name claim as the provider sent it; it matters only for a new account."""
 
     subject: str
-    wish: object = None
+    claimed_name: object = None
     full_name: str = ""
     email: str = ""
     teams: frozenset[str] | None = frozenset()
@@ -73,66 +73,66 @@ class Decision:
 
 
 async def arrive(
-    office: Office, claims: Mapping[str, Any], rules: SignonRules, *, origin: str, now: datetime
+    context: PeopleContext, claims: Mapping[str, Any], rules: SignonRules, *, origin: str, now: datetime
 ) -> Person:
     """The person behind these claims, as of now. Raises why somebody may not come in."""
     identity = identity_of(claims, rules)
-    async with office.changing:
-        decision = decide(office.roster, identity, rules, office.rules.default_quota, origin=origin, now=now)
-        is_new = isinstance(decision.outcome, Person) and decision.outcome.name not in office.roster.persons
+    async with context.changing:
+        decision = decide(context.roster, identity, rules, context.rules.default_quota, origin=origin, now=now)
+        is_new = isinstance(decision.outcome, Person) and decision.outcome.name not in context.roster.persons
         if decision.changes:
-            await office.roster.record(decision.changes, decision.audit)
+            await context.roster.record(decision.changes, decision.audit)
     if isinstance(decision.outcome, DanluError):
         raise decision.outcome
     if is_new:
-        await make_folders(office, decision.outcome.name, sorted(identity.teams or ()))
+        await make_folders(context, decision.outcome.name, sorted(identity.teams or ()))
     return decision.outcome
 
 
-async def link(office: Office, actor: Actor, name: str, subject: str, *, now: datetime) -> Person:
+async def link(context: PeopleContext, actor: Actor, name: str, subject: str, *, now: datetime) -> Person:
     """An administrator says whom of the provider an account belongs to."""
     demand(actor, "user.link", "", f"account {name[:40]}")
     if len(subject) > MOST_SUBJECT or not subject.isprintable() or not all(subject.partition("|")):
         raise Invalid(f"`{subject[:80]}` is nobody's subject", "it is ISSUER|SUB, as a refused sign-on shows it")
-    async with office.changing:
-        person = find_person(office.roster, name)
-        other = _known(office.roster, subject)
+    async with context.changing:
+        person = find_person(context.roster, name)
+        other = _known(context.roster, subject)
         if other is not None and other.name != name:
             raise Refused(f"they have the account {other.name} already", "link that one to another subject first")
         if person.subject != subject:
             person = replace(person, subject=subject)
-            await office.roster.record([person], [entry(actor, "user.link", name, subject, now=now)])
+            await context.roster.record([person], [entry(actor, "user.link", name, subject, now=now)])
     return person
 
 
 def identity_of(claims: Mapping[str, Any], rules: SignonRules) -> Identity:
     return Identity(
         subject=f"{rules.issuer}|{claims['sub']}",
-        wish=_wish(claims, rules),
+        claimed_name=_claimed_name(claims, rules),
         full_name=_text(claims.get("name")),
         email=_text(claims.get("email")),
         teams=_teams(claims, rules),
     )
 
 
-def _wish(claims: Mapping[str, Any], rules: SignonRules) -> object:
+def _claimed_name(claims: Mapping[str, Any], rules: SignonRules) -> object:
     """The name claim. An e-mail address counts only if the provider has verified it: people type in their own."""
     if rules.name_claim == "email" and claims.get("email_verified") not in (True, "true"):
         return None
     return claims.get(rules.name_claim)
 
 
-def _new_name(wish: object, rules: SignonRules) -> str:
+def _new_name(wanted: object, rules: SignonRules) -> str:
     """The name of a new account. `dave@evil.example` is not `dave`: the part before the `@` names a person only within
     a domain, so the domain must be one that the configuration trusts."""
     hint = "an administrator can choose another claim: oidc.name_claim"
-    if not isinstance(wish, str) or not wish:
+    if not isinstance(wanted, str) or not wanted:
         what = "verified `email`" if rules.name_claim == "email" else f"`{rules.name_claim}`"
         raise Refused(f"the identity provider does not say who you are: no {what}", hint)
-    local, at, domain = wish.lower().rpartition("@")
+    local, at, domain = wanted.lower().rpartition("@")
     if at and domain not in rules.domains:
         raise Refused(
-            f"the identity provider calls you {wish[:80]!a}, and the domain {domain[:60]!a} is not known here",
+            f"the identity provider calls you {wanted[:80]!a}, and the domain {domain[:60]!a} is not known here",
             f"known domains: {', '.join(rules.domains) or 'none'}; an administrator adds one to oidc.domains, "
             "or chooses a claim without a domain: oidc.name_claim",
         )
@@ -182,7 +182,7 @@ def decide(
             refuse_disabled(person)
             person = _described(person, identity, draft)
         else:
-            name = _new_name(identity.wish, rules)
+            name = _new_name(identity.claimed_name, rules)
             if asked is not None and asked.state in UNDECIDED:
                 name = asked.name
             draft.actor = Actor(name, origin=origin)
@@ -274,7 +274,7 @@ def _request(roster: Roster, asked: AccountRequest | None, name: str, identity: 
             asked_at=draft.now,
             full_name=identity.full_name,
             email=identity.email,
-            why=f"signed on as {identity.subject}, there called {_text(identity.wish) or name}",
+            why=f"signed on as {identity.subject}, there called {_text(identity.claimed_name) or name}",
         )
         draft.add("request.ask", request.name, f"request {request.id}, team {team}, {request.why}", request)
     who = "an administrator decides, because this machine has a Unix user of this name; " if is_unix_user(name) else ""

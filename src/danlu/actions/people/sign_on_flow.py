@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, Protocol
 
-from danlu.actions.people.context import Office
+from danlu.actions.people.context import PeopleContext
 from danlu.actions.people.login import issue_login
 from danlu.actions.people.rate_limit import Pace, place_of, too_many
 from danlu.actions.people.sign_on import SignonRules, arrive
@@ -48,8 +48,10 @@ class Provider(Protocol):
 class Signon:
     """Everything that one installation needs for sign-ons."""
 
-    def __init__(self, office: Office, provider: Provider, rules: SignonRules, *, redirect_url: str = "") -> None:
-        self.office, self.provider, self.rules = office, provider, rules
+    def __init__(
+        self, context: PeopleContext, provider: Provider, rules: SignonRules, *, redirect_url: str = ""
+    ) -> None:
+        self.context, self.provider, self.rules = context, provider, rules
         self.redirect_url = check_redirect(redirect_url)
         self.tickets, self.codes = Tickets(), Codes()
         self._pace = Pace(free=FREE_TRIES)
@@ -101,11 +103,11 @@ class Signon:
             now=now,
         )
         self._pace.give_back(place)
-        return (await arrive(self.office, claims, self.rules, origin=origin, now=now)).name
+        return (await arrive(self.context, claims, self.rules, origin=origin, now=now)).name
 
     async def finish(self, code: str, verifier: str, *, origin: str, now: datetime) -> tuple[Token, str]:
         """A token, and this one time its secret, for the terminal that began."""
-        person = find_person(self.office.roster, self.codes.take(code, verifier, now=now))
+        person = find_person(self.context.roster, self.codes.take(code, verifier, now=now))
         refuse_disabled(person)  # somebody may have done it since
-        days = self.office.rules.login_days
-        return await issue_login(self.office.store, person, origin=origin, now=now, days=days)
+        days = self.context.rules.login_days
+        return await issue_login(self.context.store, person, origin=origin, now=now, days=days)

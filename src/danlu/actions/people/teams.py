@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from danlu.actions.audit import entry
-from danlu.actions.people.context import Office
+from danlu.actions.people.context import PeopleContext
 from danlu.actions.people.users import find_person, make_folders
 from danlu.domain.people import Actor, Invitation, Membership, Team, check_name, demand
 from danlu.errors import NotFound, Refused
@@ -37,115 +37,117 @@ def view(roster: Roster, name: str) -> TeamView:
     return seen if seen.leaders else replace(seen, warning=f"nobody leads {name}: `danlu team leader {name} USER`")
 
 
-def listed(office: Office, actor: Actor) -> list[TeamView]:
+def listed(context: PeopleContext, actor: Actor) -> list[TeamView]:
     demand(actor, "team.list", actor.name, "the list of teams")
-    return [view(office.roster, name) for name in sorted(office.roster.teams)]
+    return [view(context.roster, name) for name in sorted(context.roster.teams)]
 
 
-def show(office: Office, actor: Actor, name: str) -> TeamView:
+def show(context: PeopleContext, actor: Actor, name: str) -> TeamView:
     demand(actor, "team.show", actor.name, f"team {name[:40]}")
-    return view(office.roster, name)
+    return view(context.roster, name)
 
 
-async def create(office: Office, actor: Actor, name: str, *, now: datetime) -> tuple[TeamView, list[Folder]]:
+async def create(context: PeopleContext, actor: Actor, name: str, *, now: datetime) -> tuple[TeamView, list[Folder]]:
     demand(actor, "team.create", "", f"team {name[:40]}")
-    async with office.changing:
-        if check_name(name, "a team") in office.roster.teams:
+    async with context.changing:
+        if check_name(name, "a team") in context.roster.teams:
             raise Refused(f"there is a team `{name}` already", f"`danlu team show {name}`")
-        await office.roster.record([Team(name, now)], [entry(actor, "team.create", name, now=now)])
-    return view(office.roster, name), await make_folders(office, "", [name])
+        await context.roster.record([Team(name, now)], [entry(actor, "team.create", name, now=now)])
+    return view(context.roster, name), await make_folders(context, "", [name])
 
 
-async def add(office: Office, actor: Actor, team: str, user: str, *, now: datetime) -> TeamView:
+async def add(context: PeopleContext, actor: Actor, team: str, user: str, *, now: datetime) -> TeamView:
     """Take an account into a team by an administrator's word. A leader's word is an invitation: being in a team gives
     its leaders power over jobs, so nobody is put into one unasked. Members stay as they are."""
     demand(actor, "team.add", "", f"team {team[:40]}", teams=(team,))
-    async with office.changing:
-        find_team(office.roster, team)
-        find_person(office.roster, user)
-        is_invited = office.roster.invitation(user, team) is not None
-        if membership_of(office.roster, user, team) is not None:
+    async with context.changing:
+        find_team(context.roster, team)
+        find_person(context.roster, user)
+        is_invited = context.roster.invitation(user, team) is not None
+        if membership_of(context.roster, user, team) is not None:
             pass
         elif actor.is_admin:
             changes: list[PeopleChange] = [Member(user, team, Membership(team))]
             changes += [NoInvitation(user, team)] if is_invited else []
-            await office.roster.record(changes, [entry(actor, "team.add", team, user, now=now)])
+            await context.roster.record(changes, [entry(actor, "team.add", team, user, now=now)])
         elif not is_invited:
             noted = entry(actor, "team.add", team, f"{user}, invited", now=now)
-            await office.roster.record([Invitation(user, team, actor.name, now)], [noted])
-    return view(office.roster, team)
+            await context.roster.record([Invitation(user, team, actor.name, now)], [noted])
+    return view(context.roster, team)
 
 
-async def join(office: Office, actor: Actor, team: str, *, now: datetime) -> TeamView:
+async def join(context: PeopleContext, actor: Actor, team: str, *, now: datetime) -> TeamView:
     """Accept an invitation. Members stay as they are."""
     demand(actor, "team.join", actor.name, f"team {team[:40]}")
-    async with office.changing:
-        find_team(office.roster, team)
-        if membership_of(office.roster, actor.name, team) is None:
-            invitation = office.roster.invitation(actor.name, team)
+    async with context.changing:
+        find_team(context.roster, team)
+        if membership_of(context.roster, actor.name, team) is None:
+            invitation = context.roster.invitation(actor.name, team)
             # A leader who is none any more invites nobody.
-            if invitation is None or not _may_invite(office.roster, invitation):
+            if invitation is None or not _may_invite(context.roster, invitation):
                 raise NotFound(
                     f"{actor.name} is not invited into team {team}",
                     f"ask a leader of it: `danlu team add {team} {actor.name}`",
                 )
             changes: list[PeopleChange] = [Member(actor.name, team, Membership(team)), NoInvitation(actor.name, team)]
             noted = entry(actor, "team.join", team, f"{actor.name}, invited by {invitation.by}", now=now)
-            await office.roster.record(changes, [noted])
-    return view(office.roster, team)
+            await context.roster.record(changes, [noted])
+    return view(context.roster, team)
 
 
-async def leave(office: Office, actor: Actor, team: str, *, now: datetime) -> TeamView:
+async def leave(context: PeopleContext, actor: Actor, team: str, *, now: datetime) -> TeamView:
     """Go out of a team, or decline an invitation. Jobs that were submitted for the team stay jobs of the team."""
     demand(actor, "team.leave", actor.name, f"team {team[:40]}")
-    async with office.changing:
-        find_team(office.roster, team)
-        found = membership_of(office.roster, actor.name, team)
+    async with context.changing:
+        find_team(context.roster, team)
+        found = membership_of(context.roster, actor.name, team)
         if found is not None and found.is_mapped:
             raise Refused(
                 f"{actor.name} is in {team} through a group of the sign-on, which would bring it back",
                 "leave that group at the identity provider, or ask an administrator",
             )
-        changes = _without(office.roster, actor.name, team)
+        changes = _without(context.roster, actor.name, team)
         if not changes:
             raise NotFound(f"{actor.name} is not in team {team}", f"`danlu team show {team}`")
         noted = entry(actor, "team.leave", team, actor.name if found else f"{actor.name}, invitation declined", now=now)
-        await office.roster.record(changes, [noted])
-    return view(office.roster, team)
+        await context.roster.record(changes, [noted])
+    return view(context.roster, team)
 
 
-async def remove(office: Office, actor: Actor, team: str, user: str, *, now: datetime) -> TeamView:
+async def remove(context: PeopleContext, actor: Actor, team: str, user: str, *, now: datetime) -> TeamView:
     """Let somebody go, or take an invitation back. A leader is let go by an administrator only, or goes."""
     demand(actor, "team.remove", "", f"team {team[:40]}", teams=(team,))
-    async with office.changing:
-        find_team(office.roster, team)
-        found = membership_of(office.roster, user, team)
-        changes = _without(office.roster, user, team)
+    async with context.changing:
+        find_team(context.roster, team)
+        found = membership_of(context.roster, user, team)
+        changes = _without(context.roster, user, team)
         if not changes:
             raise NotFound(f"{user[:40]} is not in team {team}", f"`danlu team show {team}`")
         if found is not None and found.is_leader and user != actor.name:
             demand(actor, "team.leader", "", f"{user}, who leads {team}")
         detail = user if found else f"{user}, invitation withdrawn"
-        await office.roster.record(changes, [entry(actor, "team.remove", team, detail, now=now)])
-    return view(office.roster, team)
+        await context.roster.record(changes, [entry(actor, "team.remove", team, detail, now=now)])
+    return view(context.roster, team)
 
 
-async def set_leader(office: Office, actor: Actor, team: str, user: str, *, is_leader: bool, now: datetime) -> TeamView:
+async def set_leader(
+    context: PeopleContext, actor: Actor, team: str, user: str, *, is_leader: bool, now: datetime
+) -> TeamView:
     """Make somebody lead a team (and be in it), or no longer."""
     demand(actor, "team.leader", "", f"team {team[:40]}")
-    async with office.changing:
-        find_team(office.roster, team)
-        find_person(office.roster, user)
-        found = membership_of(office.roster, user, team)
+    async with context.changing:
+        find_team(context.roster, team)
+        find_person(context.roster, user)
+        found = membership_of(context.roster, user, team)
         if found is None and not is_leader:
             raise NotFound(f"{user} is not in team {team}", f"`danlu team show {team}`")
         changed = replace(found or Membership(team), is_leader=is_leader)
         if changed != found:
             detail = f"{user} leads" if is_leader else f"{user} leads no longer"
             changes: list[PeopleChange] = [Member(user, team, changed)]
-            changes += [NoInvitation(user, team)] if office.roster.invitation(user, team) else []
-            await office.roster.record(changes, [entry(actor, "team.leader", team, detail, now=now)])
-    return view(office.roster, team)
+            changes += [NoInvitation(user, team)] if context.roster.invitation(user, team) else []
+            await context.roster.record(changes, [entry(actor, "team.leader", team, detail, now=now)])
+    return view(context.roster, team)
 
 
 def _without(roster: Roster, user: str, team: str) -> list[PeopleChange]:

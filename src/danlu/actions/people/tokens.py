@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 from danlu.actions.audit import entry
-from danlu.actions.people.context import FullStore, Office
+from danlu.actions.people.context import FullStore, PeopleContext
 from danlu.actions.people.users import actor_for, find_person, refuse_disabled
 from danlu.domain.people import Actor, Role, demand
 from danlu.errors import Forbidden, Invalid, NotFound, Refused, Unauthorized
@@ -33,7 +33,7 @@ def new_token(user: str, name: str, role: Role, *, days: int, now: datetime) -> 
 
 
 async def create(
-    office: Office,
+    context: PeopleContext,
     actor: Actor,
     *,
     user: str = "",
@@ -49,9 +49,9 @@ async def create(
         raise Invalid(f"no role `{role}`", f"one of: {', '.join(Role)}")
     if not name or name == LOGIN or len(name) > 60 or not name.isprintable():
         raise Invalid("a token needs a name of its own, of at most 60 characters", "what will use it? `laptop`, `ci`")
-    if user not in office.roster.persons:
+    if user not in context.roster.persons:
         raise NotFound(f"{user[:40]} has no account, and tokens are of accounts", "make it first: `danlu user create`")
-    person = find_person(office.roster, user)
+    person = find_person(context.roster, user)
     refuse_disabled(person)
     if role == Role.ADMIN and person.role is not Role.ADMIN:
         raise Refused(f"{user} is no administrator, so no token of {user} can be one's", "leave `--role` out")
@@ -64,47 +64,47 @@ async def create(
         raise Invalid(f"a token is valid for 1 to {most} days, not {days}", "administrators may give 0: for ever")
     token, secret = new_token(user, name, Role(role), days=days, now=now)
     detail = f"token {token.id} ({name}), role {role}, {f'{days} days' if days else 'for ever'}"
-    await office.store.add_token(token, [entry(actor, "token.create", user, detail, now=now)])
+    await context.store.add_token(token, [entry(actor, "token.create", user, detail, now=now)])
     return token, secret
 
 
-async def listed(office: Office, actor: Actor, *, user: str = "", everybody: bool = False) -> Sequence[Token]:
+async def listed(context: PeopleContext, actor: Actor, *, user: str = "", everybody: bool = False) -> Sequence[Token]:
     """One's own; an administrator may see another's, and everybody's."""
     wanted = "" if everybody else user or actor.name
     demand(actor, "token.list", wanted, f"tokens of {wanted or 'everybody'}")
-    return [token for token in await office.store.tokens() if wanted in ("", token.user)]
+    return [token for token in await context.store.tokens() if wanted in ("", token.user)]
 
 
-async def revoke(office: Office, actor: Actor, token_id: str, *, now: datetime) -> Token:
-    found = next((token for token in await office.store.tokens() if token.id == token_id), None)
+async def revoke(context: PeopleContext, actor: Actor, token_id: str, *, now: datetime) -> Token:
+    found = next((token for token in await context.store.tokens() if token.id == token_id), None)
     if found is None:
         raise NotFound(f"no token `{token_id}`", "`danlu token list` shows them")
     demand(actor, "token.revoke", found.user, f"token {token_id}")
-    await office.keyring.drop(found, entry(actor, "token.revoke", found.user, f"token {token_id}", now=now))
+    await context.keyring.drop(found, entry(actor, "token.revoke", found.user, f"token {token_id}", now=now))
     return found
 
 
-async def bearer(office: Office, secret: str, *, origin: str, now: datetime) -> tuple[Actor, Token]:
+async def bearer(context: PeopleContext, secret: str, *, origin: str, now: datetime) -> tuple[Actor, Token]:
     """Who holds this token, as they are now, and the token."""
-    token = await office.keyring.find(digest_of(secret)) if secret.startswith(PREFIX) else None
+    token = await context.keyring.find(digest_of(secret)) if secret.startswith(PREFIX) else None
     if token is None or (token.expires_at is not None and token.expires_at <= now):
         raise Unauthorized(
             "the token is unknown, revoked or expired", "`danlu login` makes a new one, or ask an administrator"
         )
-    person = office.roster.persons.get(token.user)
+    person = context.roster.persons.get(token.user)
     if person is None:
         raise Unauthorized(
             f"the token is of {token.user}, who has no account here", "ask an administrator to create the account"
         )
     refuse_disabled(person)
-    return actor_for(office, person, origin=origin, most=token.role), token
+    return actor_for(context, person, origin=origin, most=token.role), token
 
 
-async def end_logins(office: Office, user: str, *, but: str = "") -> int:
+async def end_logins(context: PeopleContext, user: str, *, but: str = "") -> int:
     """Revoke what logins of this person made, except the token with this digest; how many that were."""
-    logins = [t for t in await office.store.tokens() if t.user == user and t.name == LOGIN and t.digest != but]
+    logins = [t for t in await context.store.tokens() if t.user == user and t.name == LOGIN and t.digest != but]
     for token in logins:
-        await office.keyring.drop(token)
+        await context.keyring.drop(token)
     return len(logins)
 
 

@@ -9,13 +9,13 @@ from datetime import datetime
 
 from danlu.actions.audit import entry
 from danlu.actions.people import passwords
-from danlu.actions.people.context import Office
+from danlu.actions.people.context import PeopleContext
 from danlu.domain.job import JobState
 from danlu.domain.people import Actor, Membership, Person, Role, check_name, demand
 from danlu.domain.quota import Quota, user_key
 from danlu.errors import Forbidden, Invalid, NotFound, Refused
 from danlu.provision.homes import Folder, make_home, make_team_folder
-from danlu.state.jobs import Book
+from danlu.state.jobs import JobCache
 from danlu.state.people import Roster
 from danlu.store.people_protocol import Limit, Member, PeopleChange
 from danlu.unix.users import find_unix_user, lowest_uid, machine_admins
@@ -35,21 +35,21 @@ def refuse_disabled(person: Person) -> None:
         raise Forbidden(f"the account of {person.name} is disabled", "ask an administrator", code="disabled")
 
 
-def actor_for(office: Office, person: Person, *, origin: str, most: Role = Role.ADMIN) -> Actor:
+def actor_for(context: PeopleContext, person: Person, *, origin: str, most: Role = Role.ADMIN) -> Actor:
     """A person as who asks, with at most this role."""
     role = person.role if most is Role.ADMIN else Role.MEMBER
-    teams = office.roster.memberships(person.name)
-    return Actor(person.name, role, teams, origin, trusted_with(office, teams))
+    teams = context.roster.memberships(person.name)
+    return Actor(person.name, role, teams, origin, trusted_with(context, teams))
 
 
-def trusted_with(office: Office, memberships: Sequence[Membership]) -> frozenset[tuple[str, str]]:
+def trusted_with(context: PeopleContext, memberships: Sequence[Membership]) -> frozenset[tuple[str, str]]:
     """Whose jobs for their teams leaders may read and enter: those of present members. Never those of administrators,
     whose jobs can hold what makes somebody an administrator."""
-    if not office.rules.leads_see_all:
+    if not context.rules.leads_see_all:
         return frozenset()
     led = [one.team for one in memberships if one.is_leader]
-    members = [(team, member.user) for team in led for member in office.roster.members(team)]
-    return frozenset(pair for pair in members if not is_admin(office.roster, pair[1]))
+    members = [(team, member.user) for team in led for member in context.roster.members(team)]
+    return frozenset(pair for pair in members if not is_admin(context.roster, pair[1]))
 
 
 def is_admin(roster: Roster, name: str) -> bool:
@@ -58,16 +58,16 @@ def is_admin(roster: Roster, name: str) -> bool:
     return (person is not None and person.role is Role.ADMIN) or name in machine_admins()
 
 
-def unix_actor(office: Office, name: str, *, is_owner: bool, origin: str) -> Actor:
+def unix_actor(context: PeopleContext, name: str, *, is_owner: bool, origin: str) -> Actor:
     """Somebody whom the kernel names. Root and the server's own user are administrators, whatever the roster says."""
-    person = office.roster.persons.get(name)
+    person = context.roster.persons.get(name)
     if is_owner:
-        teams = office.roster.memberships(name)
-        return Actor(name, Role.ADMIN, teams, origin, is_alone=not office.is_shared)
+        teams = context.roster.memberships(name)
+        return Actor(name, Role.ADMIN, teams, origin, is_alone=not context.is_shared)
     if person is not None:
         refuse_disabled(person)
-        return replace(actor_for(office, person, origin=origin), is_unix_user=True)
-    if office.rules.needs_account:
+        return replace(actor_for(context, person, origin=origin), is_unix_user=True)
+    if context.rules.needs_account:
         raise Forbidden(
             f"{name} has no account here", "ask for one: `danlu account ask --team TEAM`", code="no_account"
         )
@@ -115,9 +115,9 @@ def account_changes(person: Person, memberships: Sequence[Membership], quota: Qu
     return changes
 
 
-async def make_folders(office: Office, user: str, teams: Sequence[str]) -> list[Folder]:
+async def make_folders(context: PeopleContext, user: str, teams: Sequence[str]) -> list[Folder]:
     """What the configuration gives a person and their teams on disk; done again without harm."""
-    rules = office.rules
+    rules = context.rules
     made = []
     if rules.home and user:
         made.append(await asyncio.to_thread(make_home, rules.home, user, as_submitter=rules.as_submitter))
@@ -130,7 +130,7 @@ async def make_folders(office: Office, user: str, teams: Sequence[str]) -> list[
 
 
 async def create(
-    office: Office,
+    context: PeopleContext,
     actor: Actor,
     *,
     name: str,
@@ -147,16 +147,16 @@ async def create(
         raise Invalid(f"no role `{role}`", f"one of: {', '.join(Role)}")
     check_said(full_name, email)
     kept = await passwords.hashed(passwords.new_value(password)) if password else ""
-    async with office.changing:
-        check_new_name(office.roster, name, by_admin=True, as_submitter=office.rules.as_submitter)
+    async with context.changing:
+        check_new_name(context.roster, name, by_admin=True, as_submitter=context.rules.as_submitter)
         for team in teams:
-            if team not in office.roster.teams:
+            if team not in context.roster.teams:
                 raise NotFound(f"no team `{team[:40]}`", "`danlu team list` shows them")
         person = Person(name, now, Role(role), full_name=full_name, email=email, password=kept)
-        changes = account_changes(person, [Membership(team) for team in teams], office.rules.default_quota)
+        changes = account_changes(person, [Membership(team) for team in teams], context.rules.default_quota)
         detail = f"role {role}" + (f", in {', '.join(teams)}" if teams else "")
-        await office.roster.record(changes, [entry(actor, "user.create", name, detail, now=now)])
-    return person, await make_folders(office, name, teams)
+        await context.roster.record(changes, [entry(actor, "user.create", name, detail, now=now)])
+    return person, await make_folders(context, name, teams)
 
 
 def check_said(full_name: str, email: str, why: str = "") -> None:
@@ -173,60 +173,60 @@ class StillThere:
     queued: tuple[str, ...]
 
 
-def still_there(book: Book, name: str) -> StillThere:
-    mine = sorted((job for job in book.live.jobs.values() if job.user == name), key=lambda job: job.seq)
+def still_there(cache: JobCache, name: str) -> StillThere:
+    mine = sorted((job for job in cache.active_jobs.jobs.values() if job.user == name), key=lambda job: job.seq)
     return StillThere(
         tuple(job.id for job in mine if job.state is not JobState.QUEUED),
         tuple(job.id for job in mine if job.state is JobState.QUEUED),
     )
 
 
-async def disable(office: Office, actor: Actor, name: str, *, now: datetime) -> Person:
+async def disable(context: PeopleContext, actor: Actor, name: str, *, now: datetime) -> Person:
     """No new work, and no door opens; data stay, and so do jobs: the running ones run, the queued ones wait."""
     demand(actor, "user.disable", "", f"account {name[:40]}")
-    async with office.changing:
-        person = find_person(office.roster, name)
+    async with context.changing:
+        person = find_person(context.roster, name)
         if person.is_enabled:
-            if is_last_admin(office.roster, name):
+            if is_last_admin(context.roster, name):
                 raise Refused(f"{name} is the last administrator", "make another one first: `danlu user role`")
             person = replace(person, is_enabled=False)
-            await office.roster.record([person], [entry(actor, "user.disable", name, now=now)])
+            await context.roster.record([person], [entry(actor, "user.disable", name, now=now)])
     return person
 
 
-async def enable(office: Office, actor: Actor, name: str, *, now: datetime) -> Person:
+async def enable(context: PeopleContext, actor: Actor, name: str, *, now: datetime) -> Person:
     demand(actor, "user.enable", "", f"account {name[:40]}")
-    async with office.changing:
-        person = find_person(office.roster, name)
+    async with context.changing:
+        person = find_person(context.roster, name)
         if not person.is_enabled:
             person = replace(person, is_enabled=True)
-            await office.roster.record([person], [entry(actor, "user.enable", name, now=now)])
+            await context.roster.record([person], [entry(actor, "user.enable", name, now=now)])
     return person
 
 
-async def set_role(office: Office, actor: Actor, name: str, role: str, *, now: datetime) -> Person:
+async def set_role(context: PeopleContext, actor: Actor, name: str, role: str, *, now: datetime) -> Person:
     demand(actor, "user.role", "", f"account {name[:40]}")
     if role not in set(Role):
         raise Invalid(
             f"no role `{role}`", f"one of: {', '.join(Role)}; leading is said for a team: `danlu team leader`"
         )
-    async with office.changing:
-        person = find_person(office.roster, name)
+    async with context.changing:
+        person = find_person(context.roster, name)
         if person.role != role:
-            if is_last_admin(office.roster, name):
+            if is_last_admin(context.roster, name):
                 raise Refused(f"{name} is the last administrator", "make another one first")
             person = replace(person, role=Role(role))
-            await office.roster.record([person], [entry(actor, "user.role", name, role, now=now)])
+            await context.roster.record([person], [entry(actor, "user.role", name, role, now=now)])
     return person
 
 
-def listed(office: Office, actor: Actor) -> list[Person]:
+def listed(context: PeopleContext, actor: Actor) -> list[Person]:
     demand(actor, "user.list", actor.name, "the list of accounts")
-    return sorted(office.roster.persons.values(), key=lambda person: person.name)
+    return sorted(context.roster.persons.values(), key=lambda person: person.name)
 
 
-def show(office: Office, actor: Actor, name: str) -> Person:
+def show(context: PeopleContext, actor: Actor, name: str) -> Person:
     """A person, to themselves, their team-mates and administrators."""
-    teams = [one.team for one in office.roster.memberships(name)]
+    teams = [one.team for one in context.roster.memberships(name)]
     demand(actor, "user.show", name, f"the account of {name[:40]}", teams=teams)
-    return find_person(office.roster, name)
+    return find_person(context.roster, name)

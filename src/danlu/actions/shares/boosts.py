@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 
 from danlu.actions.audit import entry
 from danlu.actions.jobs.submit import new_id
-from danlu.actions.people.context import Office
+from danlu.actions.people.context import PeopleContext
 from danlu.domain.parsing import parse_moment
 from danlu.domain.people import Actor, Boost, demand, may
 from danlu.errors import Invalid, NotFound
@@ -17,10 +17,10 @@ MAX_WHY = 300
 
 
 async def boost(
-    office: Office, actor: Actor, user: str, *, until: str, why: str, team: str = "", now: datetime
+    context: PeopleContext, actor: Actor, user: str, *, until: str, why: str, team: str = "", now: datetime
 ) -> Boost:
     """Put somebody's jobs for a team before all others of their priority. A running boost of the same team ends."""
-    roster = office.roster
+    roster = context.roster
     teams = [one.team for one in roster.memberships(user)]
     if team and team not in teams:
         raise Invalid(f"{user[:40]} is not in the team `{team[:40]}`", "leave `--team` out, or see `danlu team show`")
@@ -33,7 +33,7 @@ async def boost(
         raise Invalid("a boost needs a why: the team will read it", 'for example `--why "NeurIPS deadline"`')
     if len(why) > MAX_WHY or not why.isprintable():
         raise Invalid(f"--why takes at most {MAX_WHY} printable characters")
-    async with office.changing:
+    async with context.changing:
         # For the team that gives the actor the right; an administrator's without a team is for all jobs.
         chosen = team or next((one for one in teams if actor.leads(one)), teams[0] if len(teams) == 1 else "")
         made = Boost(new_id(), user, chosen, actor.name, why, now, ends_at)
@@ -55,15 +55,15 @@ def _end_of(until: str, now: datetime) -> datetime:
     return ends_at
 
 
-async def end_boost(office: Office, actor: Actor, boost_id: str, *, now: datetime) -> Boost:
+async def end_boost(context: PeopleContext, actor: Actor, boost_id: str, *, now: datetime) -> Boost:
     """End one before its time."""
-    roster = office.roster
+    roster = context.roster
     found = next((one for one in active(roster, now) if one.id == boost_id), None)
     if found is None:
         demand(actor, "boost.set", "", "this boost", teams=[one.team for one in actor.teams])
         raise NotFound(f"no boost `{boost_id[:40]}`", "`danlu boost` lists them")
     demand(actor, "boost.set", "", f"the boost of {found.user}", teams={found.team} - {""})
-    async with office.changing:
+    async with context.changing:
         await roster.record([NoBoost(found.id)], [entry(actor, "boost.set", found.user, f"{found.id} ended", now=now)])
     return found
 

@@ -7,7 +7,7 @@ from datetime import datetime
 
 from danlu.actions.audit import entry
 from danlu.actions.jobs.views import Holder, by_end, holders_of, holders_of_other
-from danlu.actions.people.context import Office
+from danlu.actions.people.context import PeopleContext
 from danlu.domain.job import Job
 from danlu.domain.people import Actor, demand
 from danlu.domain.quota import (
@@ -21,7 +21,7 @@ from danlu.domain.quota import (
     team_key,
     user_key,
 )
-from danlu.engines.base import OtherRun
+from danlu.engines.base import ExternalRun
 from danlu.errors import Invalid, NotFound
 from danlu.scheduler.admission import hours_since
 from danlu.scheduler.quota_accounts import NOTHING, add_up, amounts_of_ask, amounts_of_run
@@ -54,35 +54,37 @@ class Standing:
     holders: tuple[Holder, ...]  # whose jobs hold it, the next to end first
 
 
-async def set_quota(office: Office, actor: Actor, holder: str, words: Sequence[str], *, now: datetime) -> Quota | None:
+async def set_quota(
+    context: PeopleContext, actor: Actor, holder: str, words: Sequence[str], *, now: datetime
+) -> Quota | None:
     """Change what is named of a holder's quota; the rest stays. None: nothing limits it any more."""
-    holder = _checked(office.roster, actor, holder)
+    holder = _checked(context.roster, actor, holder)
     if not words:
         raise Invalid("what should the quota be?", "for example `gpus=8 borrow=yes`; `danlu quota clear` lifts it")
-    async with office.changing:
-        before = office.roster.quotas.get(holder)
+    async with context.changing:
+        before = context.roster.quotas.get(holder)
         after = parse_quota(words, before or Quota())
-        await _record(office, actor, holder, before, None if after == Quota() else after, now)
-    return office.roster.quotas.get(holder)
+        await _record(context, actor, holder, before, None if after == Quota() else after, now)
+    return context.roster.quotas.get(holder)
 
 
-async def clear_quota(office: Office, actor: Actor, holder: str, *, now: datetime) -> bool:
+async def clear_quota(context: PeopleContext, actor: Actor, holder: str, *, now: datetime) -> bool:
     """Lift it; whether there was one."""
-    holder = _checked(office.roster, actor, holder)
-    async with office.changing:
-        before = office.roster.quotas.get(holder)
-        await _record(office, actor, holder, before, None, now)
+    holder = _checked(context.roster, actor, holder)
+    async with context.changing:
+        before = context.roster.quotas.get(holder)
+        await _record(context, actor, holder, before, None, now)
     return before is not None
 
 
 async def _record(
-    office: Office, actor: Actor, holder: str, before: Quota | None, after: Quota | None, now: datetime
+    context: PeopleContext, actor: Actor, holder: str, before: Quota | None, after: Quota | None, now: datetime
 ) -> None:
     if before == after:
         return
     was = render_quota(before) if before else ""
     detail = f"{render_quota(after) if after else 'none'} (was {was or 'none'})"
-    await office.roster.record([Limit(holder, after)], [entry(actor, "quota.set", holder, detail, now=now)])
+    await context.roster.record([Limit(holder, after)], [entry(actor, "quota.set", holder, detail, now=now)])
 
 
 def _checked(roster: Roster, actor: Actor, holder: str) -> str:
@@ -136,7 +138,7 @@ def standings(
     roster: Roster,
     snapshot: Snapshot,
     running: Iterable[Job],
-    others: Iterable[OtherRun],
+    others: Iterable[ExternalRun],
     actor: Actor,
     wanted: str = "",
     *,

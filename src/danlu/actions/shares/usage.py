@@ -11,7 +11,7 @@ from danlu.domain.charge import Charge, charge_of, gpu_hours
 from danlu.domain.job import Job, JobState
 from danlu.domain.parsing import parse_moment
 from danlu.domain.people import Actor, demand
-from danlu.engines.base import OtherRun, RunState
+from danlu.engines.base import ExternalRun, RunState
 from danlu.errors import Invalid
 from danlu.state.people import Roster
 from danlu.store.people_protocol import PeopleStore, Use, UseFilter
@@ -66,7 +66,7 @@ async def usage(
     store: PeopleStore,
     roster: Roster,
     holding: Iterable[Job],
-    others: Iterable[OtherRun],
+    others: Iterable[ExternalRun],
     actor: Actor,
     *,
     user: str = "",
@@ -122,7 +122,7 @@ def _find(roster: Roster, actor: Actor, user: str, team: str) -> None:
 
 
 def _running(
-    holding: Iterable[Job], others: Iterable[OtherRun], shards_per_gpu: int, now: datetime
+    holding: Iterable[Job], others: Iterable[ExternalRun], shards_per_gpu: int, now: datetime
 ) -> Iterator[Charge]:
     """Each as it would be charged if it ended now."""
     for job in holding:

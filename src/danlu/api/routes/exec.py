@@ -31,8 +31,8 @@ async def exec_in_job(socket: WebSocket, desk: TheDesk, ref: str) -> None:
             return
         command, terminal = _read_ask(first.get("text") or "")
         job, stream = await enter(
-            desk.book,
-            desk.office.store,
+            desk.cache,
+            desk.context.store,
             desk.engine,
             desk.rules.queues,
             actor,

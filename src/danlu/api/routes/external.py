@@ -11,7 +11,7 @@ from danlu.actions.jobs import external
 from danlu.api.answers import OtherList
 from danlu.api.auth import TheActor, TheDesk
 from danlu.api.bodies import Json, ask_out, seat_out, time_out
-from danlu.engines.base import OtherRun, RunState
+from danlu.engines.base import ExternalRun, RunState
 from danlu.errors import Invalid
 
 router = APIRouter(default_response_class=Json)
@@ -27,7 +27,7 @@ async def list_others(
     name: str = "",
 ) -> Response:
     user = actor.name if user == "me" else user
-    wanted = external.OtherFilter(user, queue, name, _states(state or []))
+    wanted = external.ExternalFilter(user, queue, name, _states(state or []))
     return _listed(external.list_others(desk.rules.inventory, actor, wanted))
 
 
@@ -39,7 +39,7 @@ async def show_others(desk: TheDesk, actor: TheActor, ref: str) -> Response:
 @router.post("/others/{ref}/stop", response_model=OtherList)
 async def stop_others(desk: TheDesk, actor: TheActor, ref: str) -> Response:
     now = datetime.now(UTC)
-    return _listed(await external.stop_others(desk.rules.inventory, desk.office, desk.engine, actor, ref, now=now))
+    return _listed(await external.stop_others(desk.rules.inventory, desk.context, desk.engine, actor, ref, now=now))
 
 
 def _states(names: Sequence[str]) -> frozenset[RunState]:
@@ -55,11 +55,11 @@ def _states(names: Sequence[str]) -> frozenset[RunState]:
     return frozenset(found)
 
 
-def _listed(found: Sequence[OtherRun]) -> Response:
+def _listed(found: Sequence[ExternalRun]) -> Response:
     return Json({"items": [other_out(one) for one in found]})
 
 
-def other_out(other: OtherRun) -> dict[str, Any]:
+def other_out(other: ExternalRun) -> dict[str, Any]:
     reason = other.reason
     return {
         "id": other.id,

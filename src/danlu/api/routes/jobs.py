@@ -35,9 +35,9 @@ from danlu.api.bodies import (
     dry_run_out,
     past_run_out,
     read_body,
+    request_in,
     schema_of,
     why_out,
-    wish_in,
 )
 from danlu.api.document import Frames
 from danlu.api.fields import Cursor
@@ -78,14 +78,14 @@ async def submit(
     dry_run: bool = False,
     idempotency_key: Key = "",
 ) -> Response:
-    wish = wish_in(await read_body(ChangesIn, request, most=MOST_BODY))
+    wanted = request_in(await read_body(ChangesIn, request, most=MOST_BODY))
     now = datetime.now(UTC)
     if dry_run:
-        return Json(dry_run_out(await reasons.dry_run(desk.book, desk.outlook, desk.rules, actor, wish, now=now)))
-    if follow and wish.array:
+        return Json(dry_run_out(await reasons.dry_run(desk.cache, desk.outlook, desk.rules, actor, wanted, now=now)))
+    if follow and wanted.array:
         raise Invalid("one follows a single job, not an array", "submit it, then `danlu wait`")
     shelf = submit_actions.shelf_for(desk.files_dir, actor)
-    stored = await submit_actions.submit(desk.book, desk.rules, shelf, actor, wish, key=idempotency_key, now=now)
+    stored = await submit_actions.submit(desk.cache, desk.rules, shelf, actor, wanted, key=idempotency_key, now=now)
     if follow:
         return framed(desk, request, actor, stored[0])
     return _submitted(desk, actor, stored)
@@ -95,7 +95,9 @@ async def submit(
 async def clone(desk: TheDesk, actor: TheActor, ref: str, request: Request, idempotency_key: Key = "") -> Response:
     changes = changes_in(await read_body(ChangesIn, request, most=MOST_BODY))
     shelf, now = submit_actions.shelf_for(desk.files_dir, actor), datetime.now(UTC)
-    stored = await submit_actions.clone(desk.book, desk.rules, shelf, actor, ref, changes, key=idempotency_key, now=now)
+    stored = await submit_actions.clone(
+        desk.cache, desk.rules, shelf, actor, ref, changes, key=idempotency_key, now=now
+    )
     return _submitted(desk, actor, stored)
 
 
@@ -132,13 +134,13 @@ async def list_jobs(
         queue=queue,
     )
     if collapse:
-        lines, cursor = await views.list_lines(desk.book, actor, wanted, limit=max(1, limit), before=before)
+        lines, cursor = await views.list_lines(desk.cache, actor, wanted, limit=max(1, limit), before=before)
         items = [
             job_json(desk, actor, line.job) | {"tasks": counts_out(line.tasks) if line.tasks else None}
             for line in lines
         ]
         return Json({"items": items, "next": cursor, "trouble": trouble_of(desk)})
-    page = await views.list_jobs(desk.book, actor, wanted, limit=limit, before=before)
+    page = await views.list_jobs(desk.cache, actor, wanted, limit=limit, before=before)
     items = [job_json(desk, actor, job) for job in page.jobs]
     return Json({"items": items, "next": page.next_before, "trouble": trouble_of(desk)})
 
@@ -160,7 +162,7 @@ def read_states(names: Sequence[str]) -> frozenset[JobState]:
 
 @router.get("/jobs/{ref}", response_model=ShownJob | ShownArray)
 async def show(desk: TheDesk, actor: TheActor, ref: str) -> Response:
-    found = await views.show_job(desk.book, actor, ref)
+    found = await views.show_job(desk.cache, actor, ref)
     first = found[0]
     if len(found) > 1 or (first.array_id and first.array_id == ref):
         return Json(
@@ -173,9 +175,9 @@ async def show(desk: TheDesk, actor: TheActor, ref: str) -> Response:
             }
         )
     shown = job_json(desk, actor, first, whole=True)
-    shown["runs"] = [past_run_out(run, first, actor) for run in await desk.book.store.past_runs(first.id)]
+    shown["runs"] = [past_run_out(run, first, actor) for run in await desk.cache.store.past_runs(first.id)]
     shown["run_folder"] = run_folder_of(desk.files_dir, first.run_id) if first.spec.snapshot else first.spec.workdir
-    shown["engine_id"] = desk.book.engine_id(first) or None
+    shown["engine_id"] = desk.cache.engine_id(first) or None
     if shown["command"] is None:
         shown["run_folder"] = None
     return Json(shown)
@@ -183,7 +185,7 @@ async def show(desk: TheDesk, actor: TheActor, ref: str) -> Response:
 
 @router.delete("/jobs/{ref}", response_model=Removed)
 async def remove(desk: TheDesk, actor: TheActor, ref: str) -> Response:
-    gone = await submit_actions.remove(desk.book, actor, ref, now=datetime.now(UTC))
+    gone = await submit_actions.remove(desk.cache, actor, ref, now=datetime.now(UTC))
     for job in gone:
         await asyncio.to_thread(remove_leftovers, desk.files_dir, job)
     desk.sweep_soon()
@@ -195,7 +197,7 @@ async def stop(desk: TheDesk, actor: TheActor, ref: str, request: Request) -> Re
     wanted = await read_body(StopIn, request)
     how = "kill" if wanted.kill else "now" if wanted.now else ""
     grace, now = desk.outlook.standing.grace, datetime.now(UTC)
-    stopped = await submit_actions.stop(desk.book, desk.engine, actor, ref, how=how, grace=grace, now=now)
+    stopped = await submit_actions.stop(desk.cache, desk.engine, actor, ref, how=how, grace=grace, now=now)
     shown = [job_json(desk, actor, job) for job in stopped[:SHOWN_OF_ARRAY]]
     return Json({"items": shown, "count": len(stopped)})
 
@@ -203,7 +205,7 @@ async def stop(desk: TheDesk, actor: TheActor, ref: str, request: Request) -> Re
 @router.get("/jobs/{ref}/why", response_model=WhyOut)
 async def why(desk: TheDesk, actor: TheActor, ref: str) -> Response:
     teams_of, now = desk.roster.memberships, datetime.now(UTC)
-    answer = await reasons.why(desk.book, desk.outlook, desk.rules, teams_of, actor, ref, now=now)
+    answer = await reasons.why(desk.cache, desk.outlook, desk.rules, teams_of, actor, ref, now=now)
     if (trouble := desk.trouble()) is not None and answer.job.state in ACTIVE:
         is_waiting = answer.job.state is not JobState.RUNNING
         text = f"{trouble.text}; until it answers, {'nothing starts' if is_waiting else 'no more is known'}"
@@ -214,7 +216,7 @@ async def why(desk: TheDesk, actor: TheActor, ref: str) -> Response:
 
 @router.get("/jobs/{ref}/wait", response_model=Waited)
 async def wait(desk: TheDesk, actor: TheActor, ref: str, timeout: float = MAX_WAIT_S) -> Response:
-    found = await submit_actions.wait(desk.book, actor, ref, timeout_s=max(0.0, min(timeout, MAX_WAIT_S)))
+    found = await submit_actions.wait(desk.cache, actor, ref, timeout_s=max(0.0, min(timeout, MAX_WAIT_S)))
     unlucky = [job for job in found if job.state is not JobState.SUCCEEDED]
     shown = (unlucky + [job for job in found if job.state is JobState.SUCCEEDED])[:SHOWN_OF_ARRAY]
     done = all(job.state.is_ended for job in found)

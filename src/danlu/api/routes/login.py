@@ -31,7 +31,7 @@ router = APIRouter(default_response_class=Json)
 async def login(desk: TheDesk, request: Request) -> Response:
     given = await read_body(LoginIn, request)
     _, token, secret = await login_actions.login(
-        desk.office,
+        desk.context,
         user=given.user,
         password=given.password,
         is_hashed=given.is_hashed,
@@ -45,7 +45,7 @@ async def login(desk: TheDesk, request: Request) -> Response:
 async def first_admin(desk: TheDesk, request: Request) -> Response:
     given = await read_body(FirstIn, request)
     _, token, secret = await login_actions.first_admin(
-        desk.office,
+        desk.context,
         code=given.code,
         user=given.user,
         password=given.password,
@@ -60,7 +60,7 @@ async def logout(desk: TheDesk, request: Request) -> Response:
     actor, token = await recognized(request)
     if token is None:
         return Json({"removed": 0})
-    await login_actions.logout(desk.office, actor, token, now=datetime.now(UTC))
+    await login_actions.logout(desk.context, actor, token, now=datetime.now(UTC))
     return Json({"removed": 1})
 
 
@@ -90,7 +90,7 @@ async def change_password(desk: TheDesk, request: Request, name: str) -> Respons
     actor, token = await recognized(request)
     given = await read_body(PasswordIn, request)
     ended = await login_actions.change_password(
-        desk.office,
+        desk.context,
         actor,
         user=name,
         old=given.old,
@@ -106,7 +106,7 @@ async def change_password(desk: TheDesk, request: Request, name: str) -> Respons
 async def create_token(desk: TheDesk, actor: TheActor, request: Request) -> Response:
     given = await read_body(TokenIn, request)
     token, secret = await tokens.create(
-        desk.office,
+        desk.context,
         actor,
         user=given.user,
         name=given.name,
@@ -119,11 +119,11 @@ async def create_token(desk: TheDesk, actor: TheActor, request: Request) -> Resp
 
 @router.get("/tokens", response_model=TokenList)
 async def list_tokens(desk: TheDesk, actor: TheActor, user: str = "", everybody: bool = False) -> Response:
-    found = await tokens.listed(desk.office, actor, user=user, everybody=everybody)
+    found = await tokens.listed(desk.context, actor, user=user, everybody=everybody)
     return Json({"items": [token_out(token, desk.roster) for token in found]})
 
 
 @router.delete("/tokens/{token_id}", response_model=Removed)
 async def revoke_token(desk: TheDesk, actor: TheActor, token_id: str) -> Response:
-    await tokens.revoke(desk.office, actor, token_id, now=datetime.now(UTC))
+    await tokens.revoke(desk.context, actor, token_id, now=datetime.now(UTC))
     return Json({"removed": 1})

@@ -16,7 +16,7 @@ router = APIRouter(default_response_class=Json)
 
 @router.get("/queues", response_model=QueueList)
 async def list_queues(desk: TheDesk, actor: TheActor) -> Response:
-    views = queue_views(desk.book, desk.rules.inventory, actor, now=datetime.now(UTC))
+    views = queue_views(desk.cache, desk.rules.inventory, actor, now=datetime.now(UTC))
     return Json({"items": [queue_out(view) for view in views], "trouble": trouble_of(desk)})
 
 

@@ -35,21 +35,21 @@ async def list_quotas(desk: TheDesk, actor: TheActor, holder: str = "", every: b
 @router.put("/quotas/{holder}", response_model=QuotaOut, openapi_extra=schema_of(QuotaIn))
 async def set_quota(desk: TheDesk, actor: TheActor, holder: str, request: Request) -> Response:
     words = (await read_body(QuotaIn, request)).words()
-    await quotas.set_quota(desk.office, actor, holder, words, now=datetime.now(UTC))
+    await quotas.set_quota(desk.context, actor, holder, words, now=datetime.now(UTC))
     return Json(quota_out(_standings(desk, actor, holder)[0]))
 
 
 @router.delete("/quotas/{holder}", response_model=Removed)
 async def clear_quota(desk: TheDesk, actor: TheActor, holder: str) -> Response:
-    was_there = await quotas.clear_quota(desk.office, actor, holder, now=datetime.now(UTC))
+    was_there = await quotas.clear_quota(desk.context, actor, holder, now=datetime.now(UTC))
     return Json({"removed": int(was_there)})
 
 
 def _standings(desk: Desk, actor: Actor, holder: str, *, every: bool = False) -> list[quotas.Standing]:
-    live, now = desk.book.live, datetime.now(UTC)
-    seen = desk.outlook.snapshot(live, now)
+    active_jobs, now = desk.cache.active_jobs, datetime.now(UTC)
+    seen = desk.outlook.snapshot(active_jobs, now)
     others = desk.rules.inventory.others
-    return quotas.standings(desk.roster, seen, live.holding(), others, actor, holder, every=every)
+    return quotas.standings(desk.roster, seen, active_jobs.holding(), others, actor, holder, every=every)
 
 
 @router.get("/usage", response_model=UsageOut)
@@ -63,9 +63,9 @@ async def usage(
     by: str = "user",
 ) -> Response:
     found = await used.usage(
-        desk.office.store,
+        desk.context.store,
         desk.roster,
-        desk.book.live.holding(),
+        desk.cache.active_jobs.holding(),
         desk.rules.inventory.others,
         actor,
         user=actor.name if user == "me" else user,
@@ -88,7 +88,7 @@ async def list_boosts(desk: TheDesk, actor: TheActor) -> Response:
 async def boost(desk: TheDesk, actor: TheActor, request: Request) -> Response:
     given = await read_body(BoostIn, request)
     made = await boosts.boost(
-        desk.office,
+        desk.context,
         actor,
         given.user,
         until=given.until,
@@ -101,5 +101,5 @@ async def boost(desk: TheDesk, actor: TheActor, request: Request) -> Response:
 
 @router.delete("/boosts/{boost_id}", response_model=Removed)
 async def end_boost(desk: TheDesk, actor: TheActor, boost_id: str) -> Response:
-    await boosts.end_boost(desk.office, actor, boost_id, now=datetime.now(UTC))
+    await boosts.end_boost(desk.context, actor, boost_id, now=datetime.now(UTC))
     return Json({"removed": 1})

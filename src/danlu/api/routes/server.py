@@ -48,7 +48,7 @@ async def status(desk: TheDesk, actor: TheActor) -> Response:
             "user": actor.name,
             "role": actor.role,
             "trouble": trouble_of(desk),
-            "jobs": counts_out(desk.book.live.counts()),
+            "jobs": counts_out(desk.cache.active_jobs.counts()),
             "nodes": nodes,
             "cards": [{"node": node["name"], **card} for node in nodes for card in node["gpus"]],
         }
@@ -56,7 +56,7 @@ async def status(desk: TheDesk, actor: TheActor) -> Response:
 
 
 def _nodes(desk: Desk, actor: Actor) -> list[dict[str, Any]]:
-    found = views.node_views(desk.book, desk.rules.inventory, actor, now=datetime.now(UTC))
+    found = views.node_views(desk.cache, desk.rules.inventory, actor, now=datetime.now(UTC))
     return [node_out(view) for view in found]
 
 
@@ -68,7 +68,7 @@ async def list_nodes(desk: TheDesk, actor: TheActor) -> Response:
 @router.post("/server/stop", response_model=Stopping)
 async def stop_server(desk: TheDesk, actor: TheActor) -> Response:
     try:
-        await note_server_stop(desk.office.store, actor, now=datetime.now(UTC))
+        await note_server_stop(desk.context.store, actor, now=datetime.now(UTC))
     except StoreDown as error:  # a server with a full disk must be stoppable, too
         log.warning("%s stops the server; that is not in the audit log: %s", actor.name, error.text)
     desk.stop_server()

@@ -153,7 +153,7 @@ async def finish_signon(desk: TheDesk, request: Request) -> Response:
 @router.put("/users/{name}/subject", response_model=Linked, openapi_extra=schema_of(LinkIn))
 async def link_account(desk: TheDesk, actor: TheActor, request: Request, name: str) -> Response:
     given = await read_body(LinkIn, request)
-    person = await link(desk.office, actor, name, given.subject, now=datetime.now(UTC))
+    person = await link(desk.context, actor, name, given.subject, now=datetime.now(UTC))
     return Json({"user": person.name, "subject": person.subject})
 
 

@@ -46,7 +46,7 @@ def framed(
 async def follow_job(
     desk: TheDesk, actor: TheActor, request: Request, ref: str, offset: int = 0, tail: int | None = None
 ) -> Response:
-    job, _ = await find_log(desk.book, desk.files, desk.files_dir, actor, ref, None)
+    job, _ = await find_log(desk.cache, desk.files, desk.files_dir, actor, ref, None)
     return framed(desk, request, actor, job, offset=_inside(offset), tail=_tail(tail))
 
 
@@ -61,7 +61,7 @@ async def logs(
     offset: int = 0,
     attempt: int | None = None,
 ) -> Response:
-    job, path = await find_log(desk.book, desk.files, desk.files_dir, actor, ref, attempt)
+    job, path = await find_log(desk.cache, desk.files, desk.files_dir, actor, ref, attempt)
     if follow and attempt in (None, job.attempt):
         followed = _followed(desk, request, job, _inside(offset), _tail(tail))
         return StreamingResponse(followed, media_type="text/plain")
@@ -88,7 +88,7 @@ async def _seen(
 ) -> AsyncIterator[Followed]:
     """What there is to see of a job, as long as who looks may."""
     welcome = Welcome(desk, connection, lambda actor: check_reader(actor, job))
-    followed = follow_to_end(desk.book, desk.files, desk.files_dir, job, offset=offset, tail=tail)
+    followed = follow_to_end(desk.cache, desk.files, desk.files_dir, job, offset=offset, tail=tail)
     async with contextlib.aclosing(followed):
         async for event in followed:
             if not await welcome.lasts():

@@ -14,7 +14,7 @@ from danlu.domain.job import Reason, RunId
 from danlu.domain.parsing import Notice
 from danlu.domain.queue import Queue
 from danlu.domain.resources import Node
-from danlu.engines.base import Ending, Handle, Launch, NodeNow, Observation, OtherRun, RunState, Stream
+from danlu.engines.base import Ending, ExternalRun, Handle, Launch, NodeNow, Observation, RunState, Stream
 from danlu.engines.slurm.accounts import Accounts
 from danlu.engines.slurm.cancel import Stops
 from danlu.engines.slurm.commands import Commands, Person, is_trouble
@@ -209,11 +209,11 @@ class SlurmEngine:
         for run_id in [run_id for run_id in gone if run_id in self._starts.on_the_way]:
             await self._stops.ask(self._runs.records[run_id], timedelta(0), None)  # nobody wants it any more
 
-    async def others(self) -> Sequence[OtherRun]:
+    async def others(self) -> Sequence[ExternalRun]:
         self._check_up()
         return self._look.others_told.runs
 
-    def one_of(self, together: OtherRun, ref: str) -> OtherRun | None:
+    def one_of(self, together: ExternalRun, ref: str) -> ExternalRun | None:
         return one_task(together, ref)
 
     def name_of(self, handle: Handle) -> str:

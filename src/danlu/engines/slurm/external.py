@@ -8,7 +8,7 @@ from functools import lru_cache
 
 from danlu.domain.job import Reason
 from danlu.domain.resources import Ask, Seat
-from danlu.engines.base import Handle, NodeNow, OtherRun, RunState
+from danlu.engines.base import ExternalRun, Handle, NodeNow, RunState
 from danlu.engines.slurm.text.messages import explain_wait
 from danlu.engines.slurm.text.parse_cluster import NodeFacts, parse_gres, parse_hostlist, parse_numbers, parse_time
 from danlu.engines.slurm.text.parse_jobs import QueueLine
@@ -27,7 +27,7 @@ _explained, _cards = lru_cache(4096)(explain_wait), lru_cache(4096)(parse_gres)
 class _Told:
     line: QueueLine
     seats: Seats
-    run: OtherRun
+    run: ExternalRun
 
 
 class Others:
@@ -36,11 +36,11 @@ class Others:
 
     def __init__(self) -> None:
         self._told: dict[str, _Told] = {}
-        self.past: list[OtherRun] = []  # that ended while nobody looked, from accounting
+        self.past: list[ExternalRun] = []  # that ended while nobody looked, from accounting
         self.is_news = False  # one came, left, or stands otherwise than at the look before
 
     @property
-    def runs(self) -> list[OtherRun]:
+    def runs(self) -> list[ExternalRun]:
         return [*(told.run for told in self._told.values()), *self.past]
 
     def tell(self, lines: Iterable[QueueLine], seats: Mapping[int, Seats]) -> None:
@@ -57,7 +57,7 @@ class Others:
         self._told = told
 
 
-def _standing(run: OtherRun) -> tuple[RunState, Seats, Reason | None]:
+def _standing(run: ExternalRun) -> tuple[RunState, Seats, Reason | None]:
     """What people should not have to wait for; estimates change all the time."""
     return run.state, run.seats, run.reason
 
@@ -70,7 +70,7 @@ def other_handle(line: QueueLine) -> Handle:
     return Handle(f"slurm-job:{name}:{at}:{line.uid}")
 
 
-def other_run(line: QueueLine, seats: Seats) -> OtherRun:
+def other_run(line: QueueLine, seats: Seats) -> ExternalRun:
     """`seats` with their cards, if Slurm was asked for them already."""
     state = RunState.ENDED if line.is_over else RunState.PENDING if line.is_waiting else RunState.RUNNING
     has_begun = not line.is_waiting and bool(line.nodelist)
@@ -79,7 +79,7 @@ def other_run(line: QueueLine, seats: Seats) -> OtherRun:
         seats = ()
     elif not seats:
         seats = tuple(Seat(name, per_node, line.memory_mib) for name in parse_hostlist(line.nodelist))
-    return OtherRun(
+    return ExternalRun(
         id=f"slurm:{line.id}",
         handle=other_handle(line),
         user=line.user,
@@ -120,7 +120,7 @@ def _tasks(job: str) -> list[int]:
     return parse_numbers(listed.rstrip("]").partition("%")[0], MOST_TASKS)
 
 
-def parse_past(text: str, mark: str, instance: str, since: datetime) -> list[OtherRun]:
+def parse_past(text: str, mark: str, instance: str, since: datetime) -> list[ExternalRun]:
     """From `sacct -n -P -X -D -a --delimiter=MARK --format=PAST_FORMAT`: what ended since then, but our own runs."""
     found = []
     ours = f"--comment=danlu:{instance}:"
@@ -134,12 +134,12 @@ def parse_past(text: str, mark: str, instance: str, since: datetime) -> list[Oth
     return found
 
 
-def _past_run(parts: list[str]) -> OtherRun:
+def _past_run(parts: list[str]) -> ExternalRun:
     job, user, partition, submitted, starts, ends, _, cpus, _, tres, _ = parts
     cards = parse_gres(",".join(word for word in tres.split(",") if word.startswith("gres/")))
     # Of all its nodes together: not each has the same number.
     ask = Ask(gpus=cards.gpus if not cards.shards else 0, shards=cards.shards, cpus=max(int(cpus or 1), 1))
-    return OtherRun(
+    return ExternalRun(
         id=f"slurm:{job}",
         handle=Handle(f"slurm-job:{job}:{submitted}"),
         user=user,
@@ -153,7 +153,7 @@ def _past_run(parts: list[str]) -> OtherRun:
     )
 
 
-def one_task(together: OtherRun, ref: str) -> OtherRun | None:
+def one_task(together: ExternalRun, ref: str) -> ExternalRun | None:
     """Of tasks that wait together the one that is called `slurm:17_5`."""
     name = ref.removeprefix("slurm:")
     if not _is_task(name, together.id.removeprefix("slurm:")):

@@ -28,7 +28,7 @@ from danlu.engines.slurm.text.render import render_inside
 from danlu.engines.slurm.text.render_ranks import render_rank
 from danlu.errors import Invalid, Refused
 from danlu.unix.become import Trash
-from danlu.unix.patient_folder import FarFolder
+from danlu.unix.patient_folder import PatientFolder
 
 log = logging.getLogger(__name__)
 
@@ -61,7 +61,7 @@ class Record:
             self.notes.append(text)
 
 
-class Folders(FarFolder):
+class Folders(PatientFolder):
     def __init__(self, shared_dir: str) -> None:
         super().__init__(shared_dir)
         self.instance = ""

@@ -90,15 +90,15 @@ class Room:
             return any(cards[index] >= ask.shards for index in usable)
         return sum(cards[index] == gpus[index].shards for index in usable) >= ask.gpus
 
-    def _cards(self, name: str, queue: str, wish: str | None) -> tuple[int, ...]:
+    def _cards(self, name: str, queue: str, wanted: str | None) -> tuple[int, ...]:
         """The cards of a node that match a model in a queue."""
-        key = (name, queue, wish)
+        key = (name, queue, wanted)
         if key not in self._usable:
             rules = self._queues.get(queue)
             models = rules.models if rules else ()
             self._usable[key] = tuple(
                 gpu.index
                 for gpu in self._nodes[name].node.gpus
-                if model_fits(gpu.model, wish) and (not models or any(model_fits(gpu.model, one) for one in models))
+                if model_fits(gpu.model, wanted) and (not models or any(model_fits(gpu.model, one) for one in models))
             )
         return self._usable[key]

@@ -209,7 +209,7 @@ class Keeper:
         connection.sock.close()
         if connection is self._server:
             self._server = None
-        if connection.shell in self._supervisor.kin.shells:  # the talker is gone: hang up
+        if connection.shell in self._supervisor.ownership.shells:  # the talker is gone: hang up
             os.killpg(connection.shell, signal.SIGHUP)
             os.killpg(connection.shell, signal.SIGCONT)
 

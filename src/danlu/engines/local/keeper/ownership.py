@@ -13,7 +13,7 @@ from danlu.engines.local.keeper.run import Run
 from danlu.engines.local.protocol import KEEPER_MARK, RUN_MARK
 
 
-class Kin:
+class Ownership:
     def __init__(self, mark: str) -> None:
         self.mark = mark
         self.alive: dict[str, Run] = {}  # by handle

@@ -28,7 +28,7 @@ def adopt(supervisor: Supervisor, records: dict[str, dict[str, Any]], boot: str)
             run.end = {key: record.get(key) for key in ("ended_at", "ending", "exit_code", "reason")}
         elif parse_handle(handle)[0] != boot:
             run.end = _lost(_RESTARTED)
-        elif not _find_main(run, record, table, supervisor.kin.mark):
+        elif not _find_main(run, record, table, supervisor.ownership.mark):
             run.end = _lost(_UNSURE)
         else:
             _take_over(supervisor, run, record)

@@ -33,7 +33,7 @@ def open_shell(supervisor: Supervisor, run: Run, asked: dict[str, Any]) -> tuple
         raise
     finally:
         close_all(theirs)
-    supervisor.kin.add_shell(run, pid)
+    supervisor.ownership.add_shell(run, pid)
     return pid, ours
 
 

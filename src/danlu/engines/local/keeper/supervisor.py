@@ -11,7 +11,7 @@ from typing import Any
 from danlu.engines.local.keeper import log_limit, process_tree
 from danlu.engines.local.keeper.cgroups import Groups
 from danlu.engines.local.keeper.journal import Journal
-from danlu.engines.local.keeper.ownership import Kin
+from danlu.engines.local.keeper.ownership import Ownership
 from danlu.engines.local.keeper.process_tree import Process
 from danlu.engines.local.keeper.run import UNKILLABLE_AFTER_SECONDS, Run, signal_name
 from danlu.engines.local.keeper.spawn import CannotStart, enter_folder, open_log, spawn
@@ -28,8 +28,8 @@ class Supervisor:
         self.changed: dict[str, Run] = {}  # to be told
         self.journal = journal
         self.groups = groups
-        self.kin = Kin(mark)
-        self.alive = self.kin.alive
+        self.ownership = Ownership(mark)
+        self.alive = self.ownership.alive
         self.on_shell_exit: Callable[[int, int], None] = lambda pid, code: None
         self._timers: list[tuple[float, int, Run]] = []
         self._serial = 0
@@ -76,7 +76,7 @@ class Supervisor:
             run.group = self.groups.take()
 
     def _begin(self, run: Run, command: list[str]) -> None:
-        run.env = {**(run.env or {}), RUN_MARK: run.run_id, KEEPER_MARK: self.kin.mark}
+        run.env = {**(run.env or {}), RUN_MARK: run.run_id, KEEPER_MARK: self.ownership.mark}
         log = open_log(run.log)
         try:
             to = os.POSIX_SPAWN_DUP2
@@ -89,7 +89,7 @@ class Supervisor:
         finally:
             os.close(log)
         run.spawned = (before, time.clock_gettime(time.CLOCK_BOOTTIME))
-        self.kin.add_main(run)
+        self.ownership.add_main(run)
         self.journal.append(run.pid_record())
         run.plan_limit()
         self.schedule(run)
@@ -136,19 +136,19 @@ class Supervisor:
             if not pid:
                 break
             reaped = True
-            if run := self.kin.mains.pop(pid, None):
+            if run := self.ownership.mains.pop(pid, None):
                 run.status = status
                 run.main_over = True
                 over.append(run)
-            elif run := self.kin.shells.pop(pid, None):
+            elif run := self.ownership.shells.pop(pid, None):
                 run.shells.discard(pid)
                 self.on_shell_exit(pid, status)
             else:
-                self.kin.orphan_ended(pid)
+                self.ownership.orphan_ended(pid)
         if not reaped:
             return
         # A dying process hands over its children before it can be reaped: now they are all here.
-        if ownerless := self.kin.discover():
+        if ownerless := self.ownership.discover():
             self._kill_below(ownerless)
         for run in over:
             self.settle(run)
@@ -165,7 +165,7 @@ class Supervisor:
         """The main process is over: finish if nothing is left, else give the rest its grace, or none."""
         # A process that forks away all the time is on no list of orphans; its group still counts it.
         is_empty = run.is_group_empty()
-        left = self.kin.members(run) if not is_empty or self.kin.may_have_survivors(run) else []
+        left = self.ownership.members(run) if not is_empty or self.ownership.may_have_survivors(run) else []
         if (left or not is_empty) and run.kill_at is None:
             self._kill_round(run, left)
         elif not left and is_empty and _knows_exit(run):
@@ -198,11 +198,11 @@ class Supervisor:
                 self.journal.append({"stop": run.handle, "why": run.why})
             run.kill_at = now + run.grace
             if run.grace > 0:
-                for process in self.kin.members(run):
+                for process in self.ownership.members(run):
                     process_tree.send(process, signal.SIGTERM)
                     process_tree.send(process, signal.SIGCONT)
         if run.kill_at is not None and run.kill_at <= now:
-            self._kill_round(run, self.kin.members(run))
+            self._kill_round(run, self.ownership.members(run))
         elif run.main_over:
             self.settle(run)
         self.schedule(run)
@@ -265,7 +265,7 @@ class Supervisor:
             os.close(run.pidfd)
         run.group = run.limited = run.env = run.due = None
         run.pidfd = -1
-        if ownerless := self.kin.remove(run):
+        if ownerless := self.ownership.remove(run):
             self._kill_below(ownerless)
 
     def _never_began(self, run: Run) -> dict[str, Any] | None:
