@@ -18,6 +18,7 @@ from bench.place import Home, clean_environ
 from bench.timing import round_robin, whole_run
 from bench.wire import Wire
 from danlu.engines.slurm.engine import SlurmEngine
+from danlu.engines.slurm.kind import ABILITIES
 from danlu.loops.dispatch import Dispatcher
 from danlu.loops.launch import Launcher
 from danlu.loops.schedule import Schedule
@@ -116,8 +117,8 @@ async def _ticks(cluster: SlurmCluster, folder: Path, rounds: int, queued: int) 
         f"{folder}/slurm", conf=cluster.environment["SLURM_CONF"], commands_path=cluster.environment["PATH"]
     )
     roster = Roster(store, await store.people(), cache.changed.set)
-    standing = Standing(roster, Tally(timedelta(days=7), (), datetime.now(UTC)), Inventory(), engine_places=True)
-    launcher = Launcher(cache, str(folder), standing.inventory, as_submitter=False, grace=GRACE)
+    standing = Standing(roster, Tally(timedelta(days=7), (), datetime.now(UTC)), Inventory(), abilities=ABILITIES)
+    launcher = Launcher(cache, str(folder), standing.inventory, engine.logs, as_submitter=False, grace=GRACE)
     schedule = Schedule(cache, Dispatcher(cache, engine, launcher, GRACE), Outlook(standing))
     await engine.open(cache.changed.set)
     await schedule.tick(datetime.now(UTC))

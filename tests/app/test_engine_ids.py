@@ -56,9 +56,7 @@ def test_it_names_the_job_wherever_one_is_named(tmp_path: Path) -> None:
         await rig.until(lambda: rig.desk.rules.inventory.is_known)
         job = await begin(rig, "li", "RUNNING", gpus=1)
         li = await come(rig, "li")
-        log = Path((await li.get(f"/jobs/{job}")).json()["log_path"])
-        log.parent.mkdir(parents=True)
-        log.write_text("hello\n")
+        rig.write_log(f"{job}.1", b"hello\n")
         assert (await li.get("/jobs/fake:1")).json()["id"] == job
         assert (await li.get("/jobs/fake:1/why")).json()["id"] == job
         assert (await li.get("/jobs/fake:1/logs")).text == "hello\n"

@@ -11,7 +11,7 @@ from danlu.domain.people import Actor
 from danlu.domain.queue import Queue
 from danlu.domain.request import JobRequest
 from danlu.domain.resources import MEETING_PORTS, Seat
-from danlu.engines.base import Launch
+from danlu.engines.base import Abilities, Launch
 from danlu.errors import Forbidden, Invalid, Refused, TooBig
 from danlu.state.inventory import Inventory
 from tests.app.rig import Rig, on_rig
@@ -112,14 +112,14 @@ def test_a_queues_limit_is_that_of_all_its_nodes(asked: dict[str, Any], instead:
     nodes = [node(f"n{number}", gpus=4) for number in range(4)]
     inventory = Inventory(nodes, {"train": Queue("train", max_gpus=3, is_default=True)})
     with pytest.raises(Refused) as refused:
-        accept(Rules(inventory, runs_on_many=True), Actor("li"), JobRequest(("true",), **asked))
+        accept(Rules(inventory, abilities=Abilities(many_nodes=True)), Actor("li"), JobRequest(("true",), **asked))
     assert (refused.value.code, refused.value.hint) == ("queue_limit", instead)
 
 
 def unseen(*written: Queue) -> Rules:
     """A cluster that was not heard of since the server started; of some queues it is written what they allow."""
     queues = {queue.name: queue for queue in written}
-    return Rules(Inventory((), queues, is_known=False), runs_on_many=True)
+    return Rules(Inventory((), queues, is_known=False), abilities=Abilities(many_nodes=True))
 
 
 def test_rules_of_queues_hold_before_the_cluster_was_heard_of() -> None:

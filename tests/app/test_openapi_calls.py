@@ -22,9 +22,9 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
+from danlu.actions.installation import Installation
 from danlu.actions.people import tokens
 from danlu.api.app import make_app
-from danlu.api.auth import Desk
 from danlu.domain.people import Actor, Membership, Person, Role, Team
 from danlu.store.people_protocol import Member
 from tests.app.rig import Rig, rig
@@ -38,7 +38,7 @@ CHECKS: Any = [
     response_schema_conformance,
 ]
 NOW = datetime.now(UTC)
-DOCUMENT: Any = schemathesis.openapi.from_dict(make_app(cast(Desk, None)).openapi())
+DOCUMENT: Any = schemathesis.openapi.from_dict(make_app(cast(Installation, None)).openapi())
 FOUND = [found.ok() for found in DOCUMENT.get_all_operations()]
 OPERATIONS = {f"{one.method.upper()} {one.path}": one for one in FOUND}
 # Answers that go on for as long as a job does.

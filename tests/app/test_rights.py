@@ -312,7 +312,7 @@ def test_others_see_that_a_job_exists_but_not_what_it_does(tmp_path: Path, perso
             assert "secret-command" not in listed
             assert "hush" not in listed
 
-    on_rig(scenario, tmp_path)
+    on_rig(scenario, tmp_path, far_logs=True)  # logs that have a path
 
 
 def test_a_token_in_a_url_is_refused(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ async def upload(client: httpx.AsyncClient, content: bytes) -> str:
 
 def test_the_limit_of_a_person_is_told_with_its_numbers(tmp_path: Path) -> None:
     async def scenario(rig: Rig) -> None:
-        rig.desk = replace(rig.desk, shelf_limit_bytes=1 << 20)
+        rig.desk = replace(rig.desk, rules=replace(rig.desk.rules, shelf_limit_bytes=1 << 20))
         client, content = rig.client(ROOT), b"x" * (1 << 20)
         sha = hashlib.sha256(content).hexdigest()
         files = [["a.py", 0o100644, len(content), sha]]
@@ -43,8 +43,8 @@ def test_the_limit_of_a_person_is_told_with_its_numbers(tmp_path: Path) -> None:
 def test_a_snapshot_goes_with_the_last_job_that_needs_it(tmp_path: Path) -> None:
     async def scenario(rig: Rig) -> None:
         asked: list[bool] = []
-        rig.desk = replace(rig.desk, sweep_soon=lambda: asked.append(True))
-        client, sweeper = rig.client(ROOT), Sweeper(rig.desk.cache.store, rig.desk.files_dir)
+        rig.desk = replace(rig.desk, rules=replace(rig.desk.rules, sweep_soon=lambda: asked.append(True)))
+        client, sweeper = rig.client(ROOT), Sweeper(rig.desk.cache.store, rig.desk.rules.files_dir)
         snapshot = await upload(client, b"print(1)")
         ids = [(await submit(client, snapshot=snapshot))["id"] for _ in range(2)]
         for job_id in ids:

@@ -27,6 +27,8 @@ NEVER = timedelta(hours=1)
 # A shell that halts itself, and is told to go on after a while.
 HALTED = '(until grep -q "^State:.T" /proc/$$/status; do sleep 0.1; done; sleep 0.5; kill -CONT $$) & kill -STOP $$'
 
+TALKS = 'echo first; until [ -e "$0" ]; do sleep 0.05; done; echo second'
+
 
 class Rig(Protocol):
     """An open engine. `other_boot` is a handle made before a reboot."""
@@ -56,7 +58,7 @@ class BaseRig:
         self._changed.set()
 
     def log(self, run_id: str) -> Path:
-        return self.folder / f"{run_id}.log"
+        return Path(self.engine.logs(RunId(run_id)).path)
 
     def launch(self, run_id: str, *command: str, **particulars: Any) -> Launch:
         memory_mib = particulars.pop("memory_mib", 0)
@@ -101,6 +103,13 @@ class BaseRig:
                 await asyncio.sleep(0.01)
         return answer
 
+    async def start_talker(self, run_id: str) -> Handle:
+        """A run that says `first`, and `second` as its last word once it may `go_on`."""
+        return await self.start(run_id, "sh", "-c", TALKS, str(self.folder / f"{run_id}.go"))
+
+    def go_on(self, run_id: str) -> None:
+        (self.folder / f"{run_id}.go").touch()
+
     async def until_logged(self, run_id: str, text: str) -> str:
         log = self.log(run_id)
         await self.until(lambda: log.exists() and text in log.read_text(errors="replace"))
@@ -128,6 +137,19 @@ class FakeRig(BaseRig):
     def other_boot(self, run_id: str) -> Handle:
         return Handle(f"fake:an-earlier-boot:{run_id}")
 
+    def log(self, run_id: str) -> Path:
+        """Its logs are in memory; no run makes a file."""
+        return self.folder / f"{run_id}.log"
+
+    async def start_talker(self, run_id: str) -> Handle:
+        handle = await self.start(run_id, "sleep", "1000")
+        self.engine.write_log(run_id, b"first\n")
+        return handle
+
+    def go_on(self, run_id: str) -> None:
+        self.engine.write_log(run_id, b"second\n")
+        self.engine.finish(run_id)
+
     async def until_logged(self, run_id: str, text: str) -> str:
         """It plays a command from its first line on, and writes nothing."""
         return text
@@ -151,7 +173,7 @@ class LocalRig(BaseRig):
         super().__init__(folder)
         self.state_dir = str(folder / "state")
         self.socket = str(folder / "run" / "keeper.sock")
-        self._options = {"linger": timedelta(seconds=30), **options}
+        self._options = {"linger": timedelta(seconds=30), "logs_dir": f"{folder}/logs", **options}
         self.keepers: set[int] = set()
         self.engine = self.another_engine()
 

@@ -16,13 +16,13 @@ from danlu.domain.people import Actor, AuditEntry
 from danlu.domain.request import JobRequest
 from danlu.errors import Conflict, Refused, StoreDown
 from danlu.loops.dependencies import AT_ONCE, release_dependents, release_overdue
-from danlu.provision.snapshots import SnapshotShelf
 from danlu.state.inventory import Inventory
 from danlu.state.jobs import JobCache
 from danlu.store.protocol import Outcome
 from danlu.store.sql import SqlStore
 from tests.builders import NOW, job, node
 from tests.contract.store_tools import KINDS, Run, array, ended, fresh_url, opened
+from tests.fakes.engine import FakeEngine
 
 
 class Opened:
@@ -172,7 +172,7 @@ def test_many_that_wait_for_one_go_on_in_portions(opened_book: Opened) -> None:
 def test_jobs_behind_arrays_that_end_meanwhile_all_go_on(opened_book: Opened) -> None:
     """Submits look at an array, the array ends, the jobs are inserted; and somebody else changes them all the while."""
     cache, rules = opened_book.cache, Rules(Inventory((node("desk"),)))
-    ada, shelf = Actor("ada"), SnapshotShelf("/nowhere")
+    ada = Actor("ada")
 
     async def end(tasks: Sequence[Job]) -> None:
         for start in range(0, len(tasks), 40):
@@ -180,7 +180,7 @@ def test_jobs_behind_arrays_that_end_meanwhile_all_go_on(opened_book: Opened) ->
 
     async def submit(on: str) -> None:
         for kind in ("ok", "any") * 6:
-            await submit_job(cache, rules, shelf, ada, JobRequest(("true",), after=(f"{on}:{kind}",)), now=NOW)
+            await submit_job(cache, rules, ada, JobRequest(("true",), after=(f"{on}:{kind}",)), now=NOW)
 
     async def meddle(until: asyncio.Event) -> None:
         while not until.is_set():
@@ -222,7 +222,7 @@ def test_what_is_removed_between_two_looks_of_a_submit_is_no_success(opened_book
     store.outcome = outcome  # type: ignore[method-assign]
     rules, wanted = Rules(Inventory((node("desk"),))), JobRequest(("true",), after=("aaaa",))
     with pytest.raises(Refused, match="aaaa was removed"):
-        run(submit_job(cache, rules, SnapshotShelf("/nowhere"), Actor("ada"), wanted, now=NOW))
+        run(submit_job(cache, rules, Actor("ada"), wanted, now=NOW))
 
 
 def test_a_large_array_is_removed_in_portions(opened_book: Opened) -> None:
@@ -236,7 +236,16 @@ def test_a_large_array_is_removed_in_portions(opened_book: Opened) -> None:
         return await remove(ids, audit)
 
     store.remove = counted  # type: ignore[method-assign]
-    assert len(run(remove_jobs(cache, Actor("ada"), "aaaa", now=NOW))) == 2500
+    assert (
+        len(
+            run(
+                remove_jobs(
+                    cache, FakeEngine(()), Rules(Inventory(()), files_dir="/nowhere"), Actor("ada"), "aaaa", now=NOW
+                )
+            )
+        )
+        == 2500
+    )
     assert run(store.find("aaaa")) == ()
     assert max(portions) <= AT_ONCE
     assert len(run(store.audit(limit=9))) == 1

@@ -505,7 +505,7 @@ async def main(folder):
     await engine.open(lambda: None)
     script = "echo begun; while ! [ -e go ]; do sleep 0.01; done; echo done; exit 6"
     launch = Launch(engine.handle("srv.1"), "srv.1", ("sh", "-c", script), folder, {"PATH": "/usr/bin:/bin"},
-                    Seat("here", 1), folder + "/srv.1.log")
+                    Seat("here", 1), folder + "/logs/s/srv.1.log")
     await engine.start([launch])
     print("started", flush=True)
     await asyncio.sleep(1000)

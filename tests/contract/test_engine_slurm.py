@@ -149,7 +149,7 @@ async def test_a_refusal_is_explained(rig: Any) -> None:
         handle = await rig.start(run_id, "true", **particulars)
         end = await rig.ended(handle)
         assert (end.ending, end.reason.code) == (Ending.NOT_STARTED, code), end
-        assert hint in end.reason.text
+        assert hint in end.reason.full_text
 
 
 @both_impatient

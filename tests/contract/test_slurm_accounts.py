@@ -109,7 +109,7 @@ def test_who_has_no_account_at_all_is_told_what_would_help(version: str) -> None
         assert end.ending is Ending.NOT_STARTED
         assert end.reason is not None
         assert end.reason.code == "slurm_account"
-        assert "sacctmgr add user uucp account=vision" in end.reason.text
+        assert "sacctmgr add user uucp account=vision" in end.reason.full_text
         add(cluster, "uucp", "vision")
         # The books were read a moment ago; Slurm itself knows better at once.
         again = await end_of(rig, await rig.begin("b.1", "uucp", "vision"))
@@ -199,6 +199,6 @@ def test_a_limit_of_the_account_is_told_as_one() -> None:
                 await asyncio.sleep(0.05)
         seen = (await rig.engine.observe([handle]))[handle]
         assert seen.reason is not None
-        assert "its account in Slurm" in seen.reason.text
+        assert "its account in Slurm" in seen.reason.full_text
 
     on(cluster, test)

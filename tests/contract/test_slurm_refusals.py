@@ -18,7 +18,7 @@ async def refused(rig: BooksRig, run_id: str, user: str, **particulars: Any) -> 
     end = await rig.ended(await rig.begin(run_id, user, "", **particulars))
     assert end.ending is Ending.NOT_STARTED, end
     assert end.reason
-    return end.reason.code, end.reason.text
+    return end.reason.code, end.reason.full_text
 
 
 @both_versions

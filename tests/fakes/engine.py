@@ -5,13 +5,27 @@ import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 from danlu.domain.job import Reason, RunId
 from danlu.domain.parsing import Notice
 from danlu.domain.queue import Queue
 from danlu.domain.resources import Node, Seat
-from danlu.engines.base import Ending, ExternalRun, Handle, Launch, NodeNow, Observation, RunState, Stream
+from danlu.engines.base import (
+    Abilities,
+    Ending,
+    ExternalRun,
+    Handle,
+    Launch,
+    LogSource,
+    NodeNow,
+    Observation,
+    RunState,
+    Stream,
+)
+from danlu.engines.log_files import LogFiles
 from danlu.errors import EngineDown, Refused
+from tests.fakes.logs import MemoryLog
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +47,7 @@ class FakeEngine:
     """Engine and Reachable. `plays` says how each run goes; `clock` may be the test's own, moved with `look`."""
 
     name = "fake"
-    has_scheduler = False
+    abilities = Abilities()
 
     def __init__(
         self,
@@ -53,6 +67,8 @@ class FakeEngine:
         self._seen: dict[Handle, Observation] = {}
         self._coming: dict[Handle, tuple[datetime, Play]] = {}  # ends that will come by themselves
         self._on_change: Callable[[], None] = lambda: None
+        self.files: LogFiles | None = None  # logs in files, for tests of these; else they are in memory
+        self._logs: dict[str, MemoryLog] = {}
 
     # What tests do to it
 
@@ -63,6 +79,16 @@ class FakeEngine:
         play = Play(exit_code=exit_code, ending=ending, reason=reason)
         self._end(self.handle(RunId(run_id)), play, self._clock())
         self._on_change()
+
+    def write_log(self, run_id: RunId | str, data: bytes) -> None:
+        """The run says something."""
+        if self.files is None:
+            self._log(run_id).write(data)
+            return
+        path = Path(self.files.of(RunId(run_id)).path)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("ab") as log:
+            log.write(data)
 
     def note(self, run_id: RunId | str, text: str) -> None:
         handle = self.handle(RunId(run_id))
@@ -94,6 +120,8 @@ class FakeEngine:
 
     async def close(self) -> None:
         self._on_change = lambda: None
+        if self.files is not None:
+            self.files.close()
 
     async def inventory(self) -> Sequence[Node]:
         self._check_up()
@@ -147,6 +175,9 @@ class FakeEngine:
             if (seen := self._seen.get(handle)) and seen.state is RunState.ENDED:
                 del self._seen[handle]
 
+    def logs(self, run_id: RunId) -> LogSource:
+        return self._log(run_id) if self.files is None else self.files.of(run_id)
+
     async def shell(
         self,
         handle: Handle,
@@ -163,6 +194,9 @@ class FakeEngine:
         return FakeStream(argv, tty=tty)
 
     # Inside
+
+    def _log(self, run_id: RunId | str) -> MemoryLog:
+        return self._logs.setdefault(run_id, MemoryLog())
 
     def _check_up(self) -> None:
         if self.is_down:
@@ -207,7 +241,8 @@ class FakeCluster(FakeEngine):
     """SeesOthers, NamesRuns, HasQueues and KnowsNodes too: a cluster with a queue of its own, on which others are
     beside Danlu. `seats` says where each run sits; one without a seat waits."""
 
-    has_scheduler = True
+    abilities = Abilities(places=True, live_nodes=True, many_nodes=True)
+    prefix = "fake:"
 
     def __init__(
         self,
@@ -252,7 +287,7 @@ class FakeCluster(FakeEngine):
     def name_of(self, handle: Handle) -> str:
         seen = self._seen.get(handle)
         is_there = seen is not None and seen.state is not RunState.ENDED
-        return f"{self.name}:{[*self.launches].index(handle) + 1}" if is_there else ""
+        return f"{self.prefix}{[*self.launches].index(handle) + 1}" if is_there else ""
 
     def nodes_now(self) -> Mapping[str, NodeNow]:
         return self.words

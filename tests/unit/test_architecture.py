@@ -21,6 +21,34 @@ def test_doors_check_no_permission() -> None:
         assert not re.search(r"\b(demand|may|RIGHTS)\b", " ".join(names)), path.name
 
 
+# Rooms that ask an engine for its abilities.
+NAMELESS = ("actions", "domain", "loops", "scheduler", "startup", "state")
+ENGINES = {path.name for path in (PACKAGE / "engines").iterdir() if (path / "__init__.py").exists()} | {"kubernetes"}
+
+
+def test_no_room_but_the_engines_knows_an_engine_by_name() -> None:
+    """A new engine is a leaf: what it can do is in its `Abilities`, and nothing depends on what it is called."""
+    names = re.compile("|".join(sorted(ENGINES - {"local"})), flags=re.I)
+    paths = [PACKAGE / "app.py", *(path for room in NAMELESS for path in (PACKAGE / room).rglob("*.py"))]
+    named = [f"{path.name}: {line}" for path in paths for line in path.read_text().splitlines() if names.search(line)]
+    assert not named
+    compares = [path.name for path in PACKAGE.rglob("*.py") if re.search(r"engine\.kind (==|!=)", path.read_text())]
+    assert set(compares) <= {"main.py", "checks.py"}, "only the doctor looks at a cluster without an engine"
+
+
+def test_only_engines_know_where_logs_are() -> None:
+    """An engine without files has logs too: everybody else asks `Engine.logs`."""
+    for room in ROOMS:
+        if room.name not in ("engines", "tools"):
+            assert not [path.name for path in room.rglob("*.py") if "log_files" in path.read_text()]
+
+
+def test_doors_touch_no_file_of_a_job() -> None:
+    """Folders and logs are laid out and removed by actions, loops and engines: every door would have to repeat it."""
+    for path in (PACKAGE / "api").rglob("*.py"):
+        assert not re.search(r"provision\.paths|files_dir\b(?<!rules\.files_dir)", path.read_text()), path.name
+
+
 def test_the_page_names_every_room() -> None:
     text = (ROOT / "ARCHITECTURE.md").read_text()
     plan = text[text.index("## Rooms") : text.index("## Life of a job")]

@@ -52,7 +52,7 @@ def test_all_followers_see_each_growth_and_the_file_is_let_go(tmp_path: Path) ->
         return seen
 
     async def scenario() -> None:
-        files = LogFiles()
+        files = LogFiles(str(tmp_path))
         text = b"".join(b"line %d\n" % number for number in range(200))
         followers = [asyncio.create_task(follow(files, len(text))) for _ in range(5)]
         await asyncio.sleep(0)
@@ -73,7 +73,7 @@ def test_growth_is_seen_that_the_kernel_does_not_tell_of(tmp_path: Path, monkeyp
     monkeypatch.setattr(LogFiles, "_woken", lambda self: self._inotify.read(timeout=0))  # as on a network file system
 
     async def scenario() -> None:
-        files = LogFiles(PatientFolder(str(tmp_path)))
+        files = LogFiles(str(tmp_path), PatientFolder(str(tmp_path)))
         with await files.open(str(path)) as one, await files.open(str(path)) as other:
             assert (one is other, await one.read(0)) == (True, b"first\n")
             offset = 6
@@ -96,7 +96,7 @@ def test_growth_is_seen_that_the_kernel_does_not_tell_of(tmp_path: Path, monkeyp
 
 def test_a_missing_file_is_not_opened(tmp_path: Path) -> None:
     async def scenario() -> None:
-        files = LogFiles()
+        files = LogFiles(str(tmp_path))
         with pytest.raises(FileNotFoundError):
             await files.open(str(tmp_path / "none"))
         files.close()
@@ -121,7 +121,7 @@ def test_readers_who_begin_everywhere_do_not_fill_the_memory(tmp_path: Path) -> 
     path.write_bytes(bytes(range(256)) * 800)
 
     async def scenario() -> None:
-        files = LogFiles()
+        files = LogFiles(str(tmp_path))
         with await files.open(str(path)) as growing:
             for offset in range(100):
                 assert (await growing.read(offset))[:1] == bytes([offset])
@@ -137,7 +137,7 @@ def test_a_log_that_its_owner_holds_back_holds_nobody_up(tmp_path: Path) -> None
     ignored = signal.signal(signal.SIGIO, signal.SIG_IGN)  # the kernel asks for it back
 
     async def scenario() -> None:
-        files = LogFiles()
+        files = LogFiles(str(tmp_path))
         with pytest.raises(BlockingIOError):
             await files.open(str(path))
         with pytest.raises(BlockingIOError):

@@ -238,3 +238,21 @@ def test_a_new_beginning_that_ended_before_anybody_looked_is_charged_for_each() 
         ("a.1", NOW, again_at),
         ("a.2", again_at, end),
     ]
+
+
+def test_what_another_system_said_is_a_detail_and_is_written_into_the_text() -> None:
+    """The tables have one column for both; only those who see the command are shown the detail."""
+    refused = Reason("no_queue", "there is no such queue", " (Slurm: no partition `/home/li`); see `danlu queues`")
+    assert refused.full_text == "there is no such queue (Slurm: no partition `/home/li`); see `danlu queues`"
+    assert Reason.read(refused.code, refused.full_text) == refused
+    plain = Reason("failed", "killed by SIGSEGV (exit code 139)")
+    assert Reason.read(plain.code, plain.full_text) == plain
+
+
+def test_a_detail_is_kept_with_the_run_that_is_over_and_with_the_try_that_follows() -> None:
+    refused = Reason("no_queue", "there is no such queue", " (Slurm: no partition)")
+    seen = replace(over(Ending.NOT_STARTED), reason=refused)
+    again, past = settle(running(retries=1), seen, now=NOW)
+    assert past is not None
+    assert past.reason_text == refused.full_text
+    assert refused.full_text in again.reason.full_text

@@ -44,8 +44,8 @@ def test_a_refusal_is_translated(version: str, option: str, code: str, hint: str
     said = refusals(version)[option]
     reason = explain_refusal(said)
     assert reason.code == code
-    assert hint in reason.text
-    assert last_words(said) in reason.text
+    assert hint in reason.full_text
+    assert last_words(said) in reason.full_text
     assert not is_out_of_reach(said)
 
 
@@ -67,7 +67,7 @@ def test_who_may_not_is_told_so(name: str, code: str, shown: str) -> None:
     (said,) = captured(*name.rsplit("-", 1))
     reason = explain_refusal(said)
     assert reason.code == code
-    assert shown in reason.text
+    assert shown in reason.full_text
     assert not is_out_of_reach(said)
     assert explain_full(said) is None, "it would be refused again"
 
@@ -78,7 +78,9 @@ def test_who_has_enough_jobs_may_have_another_later(version: str) -> None:
     full = explain_full(said)
     assert full is not None
     assert full.code == "quota"
-    assert "has as many jobs as its limit allows (Slurm: AssocMaxSubmitJobLimit); it is submitted when" in full.text
+    assert (
+        "has as many jobs as its limit allows (Slurm: AssocMaxSubmitJobLimit); it is submitted when" in full.full_text
+    )
     assert not is_out_of_reach(said)
 
 
@@ -96,7 +98,7 @@ def test_the_words_of_a_site_are_its_own(version: str) -> None:
     assert last_words(many) == theirs
     reason = explain_refusal(queue)
     assert reason.code == "no_queue"
-    assert "(Slurm: Not on a Monday; Invalid partition name specified)" in reason.text
+    assert "(Slurm: Not on a Monday; Invalid partition name specified)" in reason.full_text
     assert explain_refusal(mute).text == "Slurm refused it: Unspecified error"
 
 
@@ -182,7 +184,7 @@ def test_trouble_of_the_controller_is_no_refusal(said: str) -> None:
 def test_a_wait_is_translated(word: str, code: str, shown: str) -> None:
     reason = explain_wait(word)
     assert reason.code == code
-    assert shown in reason.text
+    assert shown in reason.full_text
 
 
 def test_what_slurm_did_to_a_job() -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from danlu.errors import Invalid, NotFound, Refused, TooBig
-from danlu.provision.paths import remove_leftovers, run_folder_of
+from danlu.provision.paths import remove_run_folders, run_folder_of
 from danlu.provision.snapshots import SnapshotFile, SnapshotShelf, check_manifest
 from tests.builders import job
 
@@ -169,7 +169,7 @@ def test_what_is_left_of_a_job_goes_however_deep_it_is(tmp_path: Path) -> None:
         os.close(here)
         here = below
     os.close(here)
-    remove_leftovers(str(tmp_path), gone)
+    remove_run_folders(str(tmp_path), gone)
     assert_all_removed(folder.parent)
 
 

@@ -10,7 +10,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from danlu import __version__
-from danlu.api.auth import Desk
+from danlu.actions.installation import Installation
 from danlu.api.bodies import Problem, problem_out
 from danlu.api.document import PROBLEMS, Documented
 from danlu.api.fields import check_address
@@ -27,7 +27,7 @@ ROUTERS = tuple(
 )
 
 
-def make_app(desk: Desk) -> FastAPI:
+def make_app(desk: Installation) -> FastAPI:
     app = Documented(
         title="Danlu",
         version=__version__,

@@ -1,4 +1,4 @@
-"""What the routes are given, and who is asking."""
+"""Who is asking, by the Unix socket or a token; and whether they still may."""
 
 import asyncio
 import contextlib
@@ -6,58 +6,24 @@ import os
 import pwd
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from ipaddress import ip_address
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import Depends
 from starlette.requests import HTTPConnection
 
-from danlu.actions.jobs.submit import Rules
+from danlu.actions.installation import Installation
 from danlu.actions.people import tokens
-from danlu.actions.people.context import PeopleContext
-from danlu.actions.people.sign_on_flow import Signon
 from danlu.actions.people.users import unix_actor
-from danlu.api.bodies import job_out
 from danlu.api.connections import LINE, PEER
-from danlu.domain.job import Job, JobState
 from danlu.domain.people import Actor
-from danlu.engines.base import Engine
-from danlu.engines.log_files import LogFiles
 from danlu.errors import DanluError, Invalid, Unauthorized
-from danlu.state.jobs import JobCache
-from danlu.state.people import Roster
-from danlu.state.snapshots import Outlook
 from danlu.store.protocol import Token
 
 
-@dataclass(frozen=True, slots=True)
-class Desk:
-    """Everything behind the door that a route may need."""
-
-    cache: JobCache
-    engine: Engine
-    files: LogFiles
-    outlook: Outlook
-    rules: Rules
-    roster: Roster
-    context: PeopleContext
-    state_dir: str
-    files_dir: str  # logs, snapshots and the folders that they run in
-    addresses: tuple[str, ...]
-    trouble: Callable[[], DanluError | None]
-    stop_server: Callable[[], None]
-    signon: Signon | None = None  # with a browser, where the configuration names a provider
-    snapshot_limit_bytes: int = 100 * 2**20
-    shelf_limit_bytes: int = 0  # of all snapshots of one person; 0: none
-    sweep_soon: Callable[[], None] = lambda: None  # jobs are gone, and their snapshots may be needed no more
-    proxies: frozenset[str] = frozenset()  # whose word about where a request comes from is believed
-    started_at: datetime = field(default_factory=lambda: datetime.now(UTC))
-
-
-async def desk_of(connection: HTTPConnection) -> Desk:
-    desk: Desk = connection.app.state.desk
+async def desk_of(connection: HTTPConnection) -> Installation:
+    desk: Installation = connection.app.state.desk
     return desk
 
 
@@ -118,7 +84,7 @@ def _unix_name(uid: int) -> str:
         return f"uid{uid}"
 
 
-TheDesk = Annotated[Desk, Depends(desk_of)]
+TheDesk = Annotated[Installation, Depends(desk_of)]
 TheActor = Annotated[Actor, Depends(actor_of)]
 
 
@@ -126,7 +92,7 @@ class Welcome:
     """Whether somebody may go on with a stream that they began: it outlives what was true then. Looked at again when
     anything about people or tokens has changed, and now and then, for tokens expire."""
 
-    def __init__(self, desk: Desk, connection: HTTPConnection, check: Callable[[Actor], None]) -> None:
+    def __init__(self, desk: Installation, connection: HTTPConnection, check: Callable[[Actor], None]) -> None:
         self._desk, self._connection, self._check = desk, connection, check
         self._seen = (desk.context.stamp, time.monotonic())
 
@@ -145,17 +111,3 @@ class Welcome:
         """Come back when it is."""
         while await self.lasts():  # noqa: ASYNC110 - tokens end by the clock, and nobody is told of it
             await asyncio.sleep(LOOK_S)
-
-
-def job_json(desk: Desk, actor: Actor, job: Job, *, whole: bool = False) -> dict[str, Any]:
-    out = job_out(job, actor, desk.outlook, desk.files_dir, whole=whole)
-    trouble = desk.trouble()
-    if trouble is not None and job.state in (JobState.QUEUED, JobState.STARTING) and not job.waiting_for:
-        out |= {"reason": {"code": trouble.code, "text": trouble.text}, "estimated_at": None}
-    return out
-
-
-def trouble_of(desk: Desk) -> str | None:
-    """Why nothing moves, and since when: what else is told is of then."""
-    trouble = desk.trouble()
-    return trouble.text if trouble else None

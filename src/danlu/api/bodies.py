@@ -11,20 +11,16 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 
 from danlu.actions.jobs.alternatives import Alternative, render_options
-from danlu.actions.jobs.views import Holder, NodeView, reason_for, sees_command
+from danlu.actions.jobs.views import Holder, JobView, NodeView, PastRunView
 from danlu.actions.jobs.why import DryRun, Why
 from danlu.api.fields import Flag, Folder, Pairs, Text, Texts, Words, Written, string
-from danlu.domain.job import Job, JobSpec, Reason
+from danlu.domain.job import JobSpec
 from danlu.domain.options import AMOUNT, COUNT, LIST, OPTIONS, PAIRS, SWITCH, TEXT
-from danlu.domain.people import Actor
 from danlu.domain.request import REQUEST_NAMES, JobRequest
 from danlu.domain.resources import Ask, Seat
 from danlu.domain.texts import LONGEST_PATH
 from danlu.errors import DanluError, Invalid, TooLong
-from danlu.provision.paths import log_path_of
 from danlu.provision.snapshots import MAX_FILES
-from danlu.state.snapshots import Outlook
-from danlu.store.protocol import PastRun
 
 M = TypeVar("M", bound=BaseModel)
 # A job with its environment. To read it takes thirty times the memory, and nobody is answered meanwhile.
@@ -171,28 +167,25 @@ def cut(spec: JobSpec) -> tuple[list[str], dict[str, str], bool]:
     return command, env, False
 
 
-def job_out(job: Job, actor: Actor, outlook: Outlook, files_dir: str, *, whole: bool) -> dict[str, Any]:
+def job_out(view: JobView, *, whole: bool = False) -> dict[str, Any]:
     """`whole`: with all of a long command. Lists go without: one person's jobs must not fill the lists of another."""
+    job, reason, mine = view.job, view.reason, view.sees_command
     spec, ask, seat = job.spec, job.spec.ask, job.seat
-    mine = sees_command(actor, job)
     command, env, is_cut = (list(spec.command), dict(spec.env), False) if whole else cut(spec)
-    wait = outlook.plan.waits.get(job.group) if job.state == "QUEUED" else None
-    estimated_at = wait.estimated_at if wait else outlook.estimates.get(job.id)
-    reason = wait.reason if wait else reason_for(actor, job, job.reason)
     return {
         "id": job.id,
         "seq": job.seq,
         "user": job.user,
         "name": spec.name,
         "state": job.state,
-        "reason": {"code": reason.code, "text": reason.text},
-        "place": wait.place if wait else None,
-        "estimated_at": time_out(estimated_at),
+        "reason": {"code": reason.code, "text": reason.full_text},
+        "place": view.place,
+        "estimated_at": time_out(view.estimated_at),
         "command": command if mine else None,
         "workdir": spec.workdir if mine else None,
         "env": env if mine else None,
         "is_cut": is_cut and mine,
-        "log_path": log_path_of(files_dir, job.run_id) if mine else None,
+        "log_path": view.log_path or None,
         "labels": dict(spec.labels),
         "ask": ask_out(ask),
         "priority": spec.priority,
@@ -235,12 +228,12 @@ def ask_out(ask: Ask) -> dict[str, Any]:
     }
 
 
-def past_run_out(run: PastRun, job: Job, actor: Actor) -> dict[str, Any]:
-    reason = reason_for(actor, job, Reason(run.reason_code, run.reason_text))
+def past_run_out(view: PastRunView) -> dict[str, Any]:
+    run, reason = view.run, view.reason
     return {
         "attempt": run.attempt,
         "state": run.state,
-        "reason": {"code": reason.code, "text": reason.text},
+        "reason": {"code": reason.code, "text": reason.full_text},
         "started_at": time_out(run.started_at),
         "ended_at": time_out(run.ended_at),
         "exit_code": run.exit_code,
@@ -253,7 +246,7 @@ def dry_run_out(made: DryRun) -> dict[str, Any]:
     if isinstance(answer, Seat):
         found = {"fits_now": True, "seat": seat_out(answer), "reason": None, "estimated_at": None, "is_guess": False}
     else:
-        reason = {"code": answer.reason.code, "text": answer.reason.text}
+        reason = {"code": answer.reason.code, "text": answer.reason.full_text}
         estimate = {"estimated_at": time_out(answer.estimated_at), "is_guess": answer.is_guess}
         found = {"fits_now": False, "seat": None, "reason": reason, **estimate}
     return found | {"alternatives": others}
@@ -289,7 +282,7 @@ def why_out(why: Why) -> dict[str, Any]:
     return {
         "id": why.job.id,
         "state": why.job.state,
-        "reason": {"code": why.reason.code, "text": why.reason.text},
+        "reason": {"code": why.reason.code, "text": why.reason.full_text},
         "place": why.place,
         "estimated_at": time_out(why.estimated_at),
         "is_guess": why.is_guess,

@@ -2,6 +2,6 @@
 
 settings (the file) · cluster (nodes and queues in it) · fake_cluster (a cluster that one machine plays, `--fake`).
 
-May import: domain, monitor, errors.
+May import: engines, domain, monitor, errors.
 Must not: start anything, or change a file.
 """

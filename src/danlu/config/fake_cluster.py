@@ -8,6 +8,7 @@ import zlib
 from dataclasses import replace
 
 from danlu.config.settings import ServerSettings, Settings, StoreSettings
+from danlu.engines.kinds import KINDS
 from danlu.errors import Invalid, Refused
 
 _MEMORY = "fake.json"
@@ -50,12 +51,13 @@ def make_disks(settings: Settings) -> None:
 
 def refuse_unplayed(settings: Settings, config: str) -> None:
     """Without `--fake` only this machine is real."""
-    if settings.engine.kind == "kubernetes":
+    if settings.engine.kind not in KINDS:
+        names = " and ".join(f'"{name}"' for name in KINDS)
         raise Refused(
-            f'engine.kind is "{settings.engine.kind}", and this version runs jobs with "local" and "slurm" only',
+            f'engine.kind is "{settings.engine.kind}", and this version runs jobs with {names} only',
             f"to try this cluster on one machine: `danlu up --config {config} --fake`",
         )
-    if settings.nodes and settings.engine.kind == "local":
+    if settings.nodes and not settings.abilities.live_nodes:
         raise Refused(
             f"{config} describes nodes, and without `--fake` there is only this machine",
             f"try it: `danlu up --config {config} --fake`; for real, leave `[[nodes]]` out (see [engine])",

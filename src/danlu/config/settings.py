@@ -12,7 +12,10 @@ from typing import Any
 from danlu.config.cluster import NodeSettings, QueueSettings, nodes_of, queues_of
 from danlu.domain.parsing import parse_duration, parse_memory_mib
 from danlu.domain.quota import parse_quota
-from danlu.domain.resources import SHARDS_PER_GPU
+from danlu.engines.base import Abilities
+from danlu.engines.kinds import KINDS, ONLY_PLAYED, abilities_of
+from danlu.engines.settings import EngineSettings
+from danlu.engines.slurm.kind import SlurmSettings
 from danlu.errors import Invalid
 
 
@@ -30,21 +33,6 @@ class ServerSettings:
 @dataclass(frozen=True, slots=True)
 class StoreSettings:
     url: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class EngineSettings:
-    kind: str = "local"
-    node_name: str = ""
-    fake_gpus: str = ""
-    shards_per_gpu: int = SHARDS_PER_GPU
-    cpus: int = 0  # 0: what the machine has
-    memory: str = ""  # empty: what the machine has
-    run_as: str = "auto"  # "submitter" where a server of root drives a cluster, else "server"
-    grace: str = "30s"
-    shared_dir: str = ""  # slurm: a folder that every node sees under the same name
-    slurm_conf: str = ""  # slurm: where its configuration is, if not where its commands look
-    slurm_accounts: str = "use"  # slurm: "make" adds accounts of teams that are missing to its books
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,16 +77,6 @@ class PolicySettings:
 
 
 @dataclass(frozen=True, slots=True)
-class SlurmSettings:
-    """For `danlu slurm init`, which makes a cluster of the nodes and queues of the file."""
-
-    cluster: str = "danlu"
-    controller: str = ""  # empty: the first node
-    accounting: bool = False
-    shared: str = ""  # a folder that every machine mounts
-
-
-@dataclass(frozen=True, slots=True)
 class Settings:
     server: ServerSettings = field(default_factory=ServerSettings)
     store: StoreSettings = field(default_factory=StoreSettings)
@@ -112,22 +90,27 @@ class Settings:
     queues: tuple[QueueSettings, ...] = ()
 
     @property
+    def abilities(self) -> Abilities:
+        """What the configured engine can do."""
+        return abilities_of(self.engine.kind)
+
+    @property
     def runs_as_submitter(self) -> bool:
         if self.engine.run_as == "auto":
-            return self.engine.kind == "slurm" and os.getuid() == 0
+            return self.abilities.runs_as_submitter and os.getuid() == 0
         return self.engine.run_as == "submitter"
 
     @property
     def runs_for_itself(self) -> bool:
         """It drives a cluster that knows people, cannot be any of them, and nobody said that all jobs are its own."""
-        return self.engine.kind == "slurm" and self.engine.run_as == "auto" and os.getuid() != 0
+        return self.abilities.runs_as_submitter and self.engine.run_as == "auto" and os.getuid() != 0
 
     @property
     def shared_dir(self) -> str:
         """What the nodes of a cluster have to see of Danlu: logs, code, words of runs. Empty: where the server keeps
         the rest."""
-        shared = f"{self.slurm.shared}/danlu" if self.slurm.shared else ""
-        return (self.engine.shared_dir or shared) if self.engine.kind == "slurm" else ""
+        kind = KINDS.get(self.engine.kind)
+        return kind.shared_dir(self.engine, getattr(self, self.engine.kind, None)) if kind else ""
 
     @property
     def grace(self) -> timedelta:
@@ -180,7 +163,7 @@ _KINDS: dict[Any, str] = {
 }
 _PATHS = frozenset({"state_dir", "shared_dir", "slurm_conf", "tls_cert", "tls_key", "client_secret_file"})
 CHOICES = {
-    "engine.kind": ("local", "slurm", "kubernetes"),
+    "engine.kind": (*KINDS, *ONLY_PLAYED),
     "engine.run_as": ("auto", "server", "submitter"),
     "engine.slurm_accounts": ("use", "make"),
     "people.opens": ("admin", "leader"),
@@ -241,8 +224,8 @@ def _refuse_nonsense(settings: Settings) -> None:
     for domain in oidc.domains:
         if not re.fullmatch(r"[\w-]+(\.[\w-]+)*", domain):
             raise Invalid(f"`oidc.domains` is a list of domains, and `{domain}` is none", 'for example ["lab.example"]')
-    if settings.slurm.shared and not re.fullmatch(r"/[\w./+-]+", settings.slurm.shared):
-        raise Invalid(f"`slurm.shared` is an absolute path of plain letters, not `{settings.slurm.shared}`")
+    for name, kind in KINDS.items():
+        kind.check_section(getattr(settings, name, None))
     nodes = nodes_of(settings.nodes, shards_per_gpu=settings.engine.shards_per_gpu)
     if nodes:
         queues_of(settings.queues, nodes)

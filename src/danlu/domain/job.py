@@ -1,5 +1,6 @@
 """A job: what it is, the states it may be in, and the moves between them."""
 
+import re
 import signal
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -56,15 +57,36 @@ _MOVES: dict[JobState, frozenset[JobState]] = {
 }
 
 
-LONGEST_REASON = 1_000  # it may quote what a person wrote, and lists show it
+LONGEST_REASON = 1_000  # a reason may quote a person's text, and lists show it
+# Where the detail of a written reason begins: ` (Name: what that system said`. The tables have no column for it.
+_DETAIL = re.compile(r" \((?=[A-Z][a-z]+: )")
+# A code that ends so: the engine has only just got the run, and will soon say something better.
+_NEW = "_new"
 
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """Why a job waits or ended: a stable code, and a sentence for people."""
+    """Why a job waits or ended: a stable code, a sentence for people, and a detail for those who may see the command:
+    what another system said word for word may name anything."""
 
     code: str
     text: str
+    detail: str = ""  # continues the sentence: ` (Engine: Invalid qos)`
+
+    @classmethod
+    def read(cls, code: str, written: str) -> "Reason":
+        """The reason that was written down as `full_text`."""
+        found = _DETAIL.search(written)
+        return cls(code, written[: found.start()], written[found.start() :]) if found else cls(code, written)
+
+    @property
+    def full_text(self) -> str:
+        return f"{self.text}{self.detail}"
+
+    @property
+    def is_new(self) -> bool:
+        """The engine has not looked at the run yet."""
+        return self.code.endswith(_NEW)
 
     def __post_init__(self) -> None:
         if len(self.text) > LONGEST_REASON:

@@ -71,7 +71,7 @@ def parse_memory_mib(text: str | int, what: str = "--mem") -> int:
 
 
 def parse_duration(text: str | int, what: str = "--time") -> timedelta:
-    """`90` minutes; `30s`, `2h30m`, `1d`; Slurm's `MM:SS`, `HH:MM:SS`, `D-HH:MM:SS`."""
+    """`90` minutes; `30s`, `2h30m`, `1d`; as schedulers write it, `MM:SS`, `HH:MM:SS`, `D-HH:MM:SS`."""
     written = _read(text, what).casefold()
     seconds: float | None = None
     if re.fullmatch(r"\d{1,9}", written):
@@ -167,7 +167,7 @@ def parse_pairs(texts: tuple[str, ...], what: str) -> tuple[tuple[str, str], ...
 
 
 def parse_dependency(text: str) -> tuple[str, str]:
-    """`ID` or `ID:ok` -> (ID, "ok"); `ID:any` -> (ID, "any"). An id may be an engine's, `slurm:17`."""
+    """`ID` or `ID:ok` -> (ID, "ok"); `ID:any` -> (ID, "any"). An id may be an engine's, `ENGINE:17`."""
     ref, colon, kind = _read(text, "--after").rpartition(":")
     is_engines = ref and kind[:1].isdigit() and not ref.startswith("after")  # `afterok:17` is written for sbatch
     if not colon or is_engines:

@@ -1,17 +1,29 @@
 """The seam between Danlu and what really runs the jobs."""
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+import asyncio
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import NewType, Protocol, runtime_checkable
+from typing import Any, NewType, Protocol, runtime_checkable
 
 from danlu.domain.job import DEFAULT_PRIORITY, Reason, RunId
 from danlu.domain.parsing import Notice
 from danlu.domain.queue import Queue
 from danlu.domain.resources import Ask, Node, Seat
+from danlu.engines.settings import EngineSettings
 
 Handle = NewType("Handle", str)
+
+
+@dataclass(frozen=True, slots=True)
+class Abilities:
+    """What an engine can do. Other rooms ask for these, never for the name of an engine."""
+
+    places: bool = False  # it has a queue of its own and chooses the seats; else plan() chooses
+    live_nodes: bool = False  # nodes, queues and external runs change by themselves: each tick asks for them
+    many_nodes: bool = False  # one job may run on several nodes at once
+    runs_as_submitter: bool = False  # its nodes know the Unix users: unless set otherwise, jobs run as their submitters
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +36,7 @@ class Launch:
     workdir: str
     env: Mapping[str, str]  # the whole environment, complete
     seat: Seat | None  # None: the engine chooses
-    log_path: str
+    log_path: str  # the file of `Engine.logs`; empty for an engine that keeps logs elsewhere
     log_limit_bytes: int = 0  # 0: none
     umask: int = 0o022
     user: str = ""  # Unix user to run as; empty: the engine's own
@@ -78,7 +90,7 @@ class Observation:
 class ExternalRun:
     """A run that did not come through Danlu: it is shown, counted, and can be stopped; nothing else is done to it."""
 
-    id: str  # what people call it, with the engine's name before it: `slurm:17`, a task of an array `slurm:17_3`
+    id: str  # what people call it, with the engine's prefix: `slurm:17`, a task of an array `slurm:17_3`
     handle: Handle
     user: str
     name: str
@@ -111,7 +123,7 @@ class Engine(Protocol):
     Any verb raises EngineDown when the engine cannot be asked; callers then change nothing."""
 
     name: str
-    has_scheduler: bool  # True: Slurm and Kubernetes choose the seats; False: plan() does
+    abilities: Abilities
 
     async def open(self, on_change: Callable[[], None]) -> None:
         """Make ready. `on_change` is called whenever `observe` would answer something new."""
@@ -149,6 +161,87 @@ class Engine(Protocol):
         """The ends of these runs are remembered elsewhere now."""
         ...
 
+    def logs(self, run_id: RunId) -> "LogSource":
+        """What a run writes. By its run id alone: a log outlives the handle, and is asked for before there is one."""
+        ...
+
+
+class LogSource(Protocol):
+    """The log of one run; there may be none, not yet or not any more. Raises EngineDown while it cannot be read."""
+
+    @property
+    def path(self) -> str:
+        """The file in which people find it. Empty: it is no file."""
+        ...
+
+    async def size(self) -> int | None:
+        """None: there is no log that could be read."""
+        ...
+
+    async def start_of_tail(self, lines: int) -> int:
+        """The offset at which the last lines begin; 0 if there is no log."""
+        ...
+
+    def read(self, offset: int, length: int) -> AsyncIterator[bytes]:
+        """A range, in large pieces. It ends early where the log does."""
+        ...
+
+    async def follow(self) -> "GrowingLog | None":
+        """The log as it grows, until `close`. None: there is none yet."""
+        ...
+
+    async def prepare(self) -> None:
+        """Make an empty log, so that a follower can watch it from the start. A failure shows at the run itself."""
+        ...
+
+    async def remove(self) -> None:
+        """Delete it. A log that does not exist is fine."""
+        ...
+
+
+class GrowingLog(Protocol):
+    """A log that somebody follows."""
+
+    def growth(self) -> "asyncio.Future[None]":
+        """Done at the next growth. Take it before reading, or a growth in between is missed."""
+        ...
+
+    async def read(self, offset: int) -> bytes:
+        """Some bytes from `offset`; none if there are no more yet, or the log was removed."""
+        ...
+
+    def close(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class EngineSetup:
+    """What an engine is built from."""
+
+    settings: EngineSettings
+    state_dir: str  # of the server
+    files_dir: str  # logs, snapshots and run folders; nodes of a cluster see this folder too
+    nodes: Sequence[Node] = ()  # what there is to run on, for an engine without `live_nodes`
+
+
+def _no_shared_dir(settings: EngineSettings, section: Any) -> str:
+    return ""
+
+
+def _nothing_to_check(section: Any) -> None:
+    return
+
+
+@dataclass(frozen=True, slots=True)
+class EngineKind:
+    """A value of `[engine] kind`. Reading the settings needs this much of an engine; only `build` imports the rest.
+    `section` is what the configuration says under the name of the kind, or None."""
+
+    title: str  # what people call it
+    abilities: Abilities
+    build: Callable[[EngineSetup], Engine]
+    shared_dir: Callable[[EngineSettings, Any], str] = _no_shared_dir  # what nodes have to see; empty: nothing
+    check_section: Callable[[Any], None] = _nothing_to_check  # refuses nonsense, whichever engine is used
+
 
 class Stream(Protocol):
     """A process inside a run that somebody talks to."""
@@ -182,6 +275,8 @@ class SeesOthers(Protocol):
 @runtime_checkable
 class NamesRuns(Protocol):
     """Optional: engines whose own tools know runs under names of their own."""
+
+    prefix: str  # of these names, and of the ids of external runs: `slurm:`
 
     def name_of(self, handle: Handle) -> str:
         """What people call it there now, as they do the runs of others: `slurm:17`. Empty: not yet, or no more."""

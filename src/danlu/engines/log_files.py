@@ -8,6 +8,7 @@ from typing import ParamSpec, TypeVar
 
 from inotify_simple import INotify, flags
 
+from danlu.domain.job import RunId
 from danlu.errors import EngineDown
 from danlu.unix.patient_folder import PatientFolder
 
@@ -25,22 +26,29 @@ Found = TypeVar("Found")
 
 
 class LogFiles:
-    """One watch and one read per change, however many follow the same file. `far`: other machines write them. Then the
-    kernel here says nothing of it, and knows the true size of a file only once it is opened anew."""
+    """All logs below one folder. One watch and one read per change, however many follow the same file.
+    `far`: other machines write them. Then the kernel here says nothing of it, and knows the true size of a file only
+    once it is opened anew."""
 
-    def __init__(self, far: PatientFolder | None = None) -> None:
+    def __init__(self, root: str, far: PatientFolder | None = None) -> None:
+        self._root = root
         self._far = far
         self._looking: asyncio.Task[None] | None = None
-        self._inotify = INotify(nonblocking=True)
+        self._inotify: INotify | None = None  # as soon as somebody follows a file
         self._by_watch: dict[int, Growing] = {}
         self._by_path: dict[str, Growing] = {}
-        asyncio.get_running_loop().add_reader(self._inotify.fileno(), self._woken)
+
+    def of(self, run_id: RunId) -> "LogFile":
+        """By the first letter of the id: a folder with a million files is no pleasure."""
+        return LogFile(self, f"{self._root}/{run_id[0]}/{run_id}.log")
 
     def close(self) -> None:
         if self._looking:
             self._looking.cancel()
-        asyncio.get_running_loop().remove_reader(self._inotify.fileno())
-        self._inotify.close()
+        if self._inotify is not None:
+            asyncio.get_running_loop().remove_reader(self._inotify.fileno())
+            self._inotify.close()
+            self._inotify = None
 
     async def do(self, do: Callable[Given, Found], *given: Given.args, **named: Given.kwargs) -> Found:
         """Something with a file, at once; if it is far, in its time. Raises EngineDown if that does not end."""
@@ -68,6 +76,8 @@ class LogFiles:
 
     async def read_all(self, path: str, offset: int, length: int) -> AsyncIterator[bytes]:
         """`length` bytes from `offset`, in large pieces."""
+        if not length:
+            return
         fd = await self.do(os.open, path, _FLAGS)
         try:
             end = offset + length
@@ -81,6 +91,9 @@ class LogFiles:
             os.close(fd)
 
     def _watch(self, found: "Growing") -> None:
+        if self._inotify is None:
+            self._inotify = INotify(nonblocking=True)
+            asyncio.get_running_loop().add_reader(self._inotify.fileno(), self._woken)
         # By its descriptor: to find it by its name could take its time.
         try:
             found.watch = self._inotify.add_watch(f"/proc/self/fd/{found.fd}", flags.MODIFY)
@@ -108,6 +121,7 @@ class LogFiles:
         return not self._by_path and not self._by_watch
 
     def _woken(self) -> None:
+        assert self._inotify is not None
         for watch in {event.wd for event in self._inotify.read(timeout=0)}:
             if watch in self._by_watch:
                 self._by_watch[watch].grew()
@@ -115,8 +129,48 @@ class LogFiles:
     def _let_go(self, growing: "Growing") -> None:
         del self._by_path[growing.path]
         del self._by_watch[growing.watch]
-        with contextlib.suppress(OSError):  # if the file is gone, its watch went with it
-            self._inotify.rm_watch(growing.watch)
+        if self._inotify is not None:
+            with contextlib.suppress(OSError):  # if the file is gone, its watch went with it
+                self._inotify.rm_watch(growing.watch)
+
+
+class LogFile:
+    """The log of one run: LogSource."""
+
+    def __init__(self, files: LogFiles, path: str) -> None:
+        self._files = files
+        self.path = path
+
+    async def size(self) -> int | None:
+        try:
+            return await self._files.size(self.path)
+        except (FileNotFoundError, BlockingIOError):
+            return None
+
+    async def start_of_tail(self, lines: int) -> int:
+        try:
+            return await self._files.apart(offset_of_tail, self.path, lines)
+        except (FileNotFoundError, BlockingIOError):
+            return 0
+
+    def read(self, offset: int, length: int) -> AsyncIterator[bytes]:
+        return self._files.read_all(self.path, offset, length)
+
+    async def follow(self) -> "Growing | None":
+        try:
+            return await self._files.open(self.path)
+        except (FileNotFoundError, BlockingIOError):
+            return None
+
+    async def prepare(self) -> None:
+        # Nobody else waits for it: making a file while the disk commits is slow.
+        with contextlib.suppress(OSError):
+            os.makedirs(os.path.dirname(self.path), mode=0o700, exist_ok=True)
+            os.close(os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600))
+
+    async def remove(self) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            await asyncio.to_thread(os.unlink, self.path)
 
 
 class Growing:

@@ -1,7 +1,6 @@
 """From a job with a seat to all that its engine needs to start it."""
 
 import asyncio
-import contextlib
 import os
 import pwd
 from collections.abc import Callable, Collection, Mapping
@@ -9,10 +8,10 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from functools import partial
 
-from danlu.domain.job import Job
+from danlu.domain.job import Job, RunId
 from danlu.domain.people import is_boosted
-from danlu.engines.base import Handle, Launch
-from danlu.provision.paths import log_path_of, run_folder_of, shelf_of
+from danlu.engines.base import Handle, Launch, LogSource
+from danlu.provision.paths import run_folder_of, shelf_of
 from danlu.provision.variables import run_variables
 from danlu.state.inventory import Inventory
 from danlu.state.jobs import JobCache
@@ -29,6 +28,7 @@ class Launcher:
         cache: JobCache,
         files_dir: str,
         inventory: Inventory,
+        logs: Callable[[RunId], LogSource],
         *,
         as_submitter: bool,
         grace: timedelta,
@@ -42,6 +42,7 @@ class Launcher:
         self.files_dir = files_dir
         self.as_submitter = as_submitter
         self._inventory = inventory
+        self._logs = logs
         self.grace = grace
         self._log_limit_bytes = log_limit_bytes
         self._boosted = boosted
@@ -65,8 +66,9 @@ class Launcher:
             lay_out = partial(shelf.lay_out, spec.snapshot, workdir, owner=self._owner(job.user))
             await asyncio.get_running_loop().run_in_executor(self._threads, lay_out)
         inherited = await self._environ(spec.environ)
-        log_path = log_path_of(self.files_dir, job.run_id)
-        self._make_log(job, log_path)
+        log = self._logs(job.run_id)
+        if self.cache.active_jobs.is_watched(job.id):
+            await log.prepare()
         return Launch(
             handle=Handle(job.handle),
             run_id=job.run_id,
@@ -76,7 +78,7 @@ class Launcher:
                 job, job.seat, inherited, login=self._login(job.user), shards_per_gpu=self._inventory.shards_per_gpu
             ),
             seat=job.seat,
-            log_path=log_path,
+            log_path=log.path,
             log_limit_bytes=self._log_limit_bytes,
             umask=spec.umask,
             user=job.user if self.as_submitter else "",
@@ -100,14 +102,6 @@ class Launcher:
                 self._environs.clear()
             found = self._environs[environ_id] = await self.cache.store.environ(environ_id)
         return found
-
-    def _make_log(self, job: Job, path: str) -> None:
-        """For somebody who follows already there is an empty log to watch from the start. Nobody else waits for it:
-        making a file while the disk commits is slow. Where it cannot be made, the run will say so."""
-        if self.cache.active_jobs.is_watched(job.id):
-            with contextlib.suppress(OSError):
-                os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
-                os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600))
 
     def _login(self, user: str) -> Mapping[str, str]:
         if not self.as_submitter:

@@ -152,7 +152,7 @@ class Schedule:
         if not is_any_back:
             self._planned = (planned[0] + len(changes), planned[1])
         unstarted: list[Job] = []
-        if active_jobs.counts()[JobState.STARTING] or standing.engine_places:
+        if active_jobs.counts()[JobState.STARTING] or standing.abilities.places:
             unstarted = [job for job in news if job.id not in over and _is_unstarted(job, seen)]
         await dispatcher.start(await dispatcher.launches(unstarted))
         dispatcher.start_snapshots([*starting, *unstarted])
@@ -169,7 +169,7 @@ class Schedule:
     def _news(self, held: Sequence[Job], seen: Mapping[Handle, Observation]) -> Sequence[Job]:
         """The jobs of whose runs something else is said than at the last tick. In the queue of a cluster may be
         thousands that wait as they did."""
-        if not self.outlook.standing.engine_places:
+        if not self.outlook.standing.abilities.places:
             return held
         before = self._settled
         if seen == before and not self._is_unclear:
@@ -185,7 +185,7 @@ class Schedule:
     async def _look_around(self, now: datetime) -> None:
         """What there is to run on, and who else does, where that changes by itself."""
         engine = self.dispatcher.engine
-        if engine.has_scheduler:
+        if engine.abilities.live_nodes:
             nodes = await engine.inventory()
             others = await engine.others() if isinstance(engine, SeesOthers) else ()
             inventory = self.outlook.standing.inventory
@@ -249,7 +249,7 @@ class Schedule:
         engine will know them."""
         active_jobs, why = self.cache.active_jobs, Reason("starting", "is being started")
         begun: list[tuple[str, tuple[Seat, ...]]] = [(key, ()) for key in made.handed]
-        if not self.outlook.standing.engine_places:
+        if not self.outlook.standing.abilities.places:
             begun = [(start.key, (start.seat, *start.more)) for start in made.starts]
         counts = Counter(key for key, _ in begun)
         ids = {key: iter(active_jobs.next_ids(key, count)) for key, count in counts.items()}

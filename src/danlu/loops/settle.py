@@ -155,7 +155,7 @@ def _ended(job: Job, state: JobState, why: Reason, exit_code: int | None, at: da
     if gives_back:
         again = Reason("given_back", f"run {job.attempt} {why.text}; waits to go on")
         return job.moved(JobState.QUEUED, why=again, at=at, given_back=job.given_back + job.requeued + 1), past
-    again = Reason("retry", f"run {job.tries} of {job.spec.retries + 1} {why.text}; waits to be tried again")
+    again = Reason("retry", f"run {job.tries} of {job.spec.retries + 1} {why.full_text}; waits to be tried again")
     return job.moved(JobState.QUEUED, why=again, at=at), past
 
 
@@ -165,7 +165,7 @@ def _past(job: Job, state: JobState, why: Reason, exit_code: int | None, at: dat
         attempt=job.attempt,
         state=state,
         reason_code=why.code,
-        reason_text=why.text,
+        reason_text=why.full_text,
         started_at=job.started_at,
         ended_at=max(at, job.started_at) if job.started_at else at,
         exit_code=exit_code,

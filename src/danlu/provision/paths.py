@@ -8,11 +8,6 @@ from danlu.provision.snapshots import SnapshotShelf, shelf_in
 from danlu.unix.become import Trash, trash_in
 
 
-def log_path_of(files_dir: str, run_id: str) -> str:
-    """By the first letter of the id: a folder with a million files is no pleasure."""
-    return f"{files_dir}/logs/{run_id[0]}/{run_id}.log"
-
-
 def run_folder_of(files_dir: str, run_id: str) -> str:
     """Where a run of a snapshot works, and leaves what it writes."""
     return os.path.join(files_dir, "work", run_id)
@@ -36,8 +31,8 @@ def trash_of(files_dir: str) -> Trash:
     return trash_in(os.path.join(files_dir, "work"))
 
 
-def remove_leftovers(files_dir: str, job: Job) -> None:
-    """Delete logs and run folders of all attempts of a job that is forgotten. The content of the folders goes later, in
+def remove_run_folders(files_dir: str, job: Job) -> None:
+    """Delete run folders of all attempts of a job that is forgotten. The content of the folders goes later, in
     the background: its owner could hold up whoever removes it."""
     for attempt in range(1, job.attempt + 1):
         run_id = f"{job.id}.{attempt}"
@@ -45,6 +40,4 @@ def remove_leftovers(files_dir: str, job: Job) -> None:
         for path in (folder, f"{folder}.making"):
             with contextlib.suppress(OSError):
                 trash_of(files_dir).take(path)
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(log_path_of(files_dir, run_id))
     trash_of(files_dir).empty()

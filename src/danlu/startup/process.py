@@ -19,6 +19,7 @@ from danlu import paths
 from danlu.config import fake_cluster
 from danlu.config.cluster import nodes_of
 from danlu.config.settings import Settings, load_settings, with_fake_gpus
+from danlu.engines.kinds import KINDS
 from danlu.errors import DanluError, Invalid, Refused, Unreachable
 from danlu.unix import safe_folders
 
@@ -161,7 +162,7 @@ def _check_people(settings: Settings, place: Place) -> None:
         return
     if settings.runs_as_submitter and not is_root:
         raise Refused("only root can run jobs as the people who submit them", 'set engine.run_as = "server"')
-    if not settings.runs_as_submitter and is_root and settings.engine.kind == "slurm":
+    if not settings.runs_as_submitter and is_root and settings.abilities.runs_as_submitter:
         raise Refused(
             "jobs of everybody would run as root, on every node of the cluster",
             "leave engine.run_as out: jobs then run as who submits them; or do not run the server as root",
@@ -227,7 +228,7 @@ For a lab: run the server as root with `run_as = "submitter"` in [engine], see d
 
 
 _ONLY_ONE = """\
-warning: this server does not run as root, so it submits jobs to Slurm as {user} only, and refuses those of others.
+warning: this server does not run as root, so it submits jobs to {engine} as {user} only, and refuses those of others.
 For a lab: run it as root, see docs/install.md.
 """
 
@@ -244,7 +245,9 @@ def told_of(place: Place, settings: Settings) -> str:
     if not place.pretends:
         if place.is_for_one or settings.runs_as_submitter:
             return ""
-        return _ONLY_ONE.format(user=server_user()) if settings.runs_for_itself else _ONE_USER
+        if not settings.runs_for_itself:
+            return _ONE_USER
+        return _ONLY_ONE.format(user=server_user(), engine=KINDS[settings.engine.kind].title)
     count = len(nodes_of(settings.nodes))
     nodes = "1 node" if count == 1 else f"{count} nodes"
     return f"This machine plays the {nodes} of {place.pretends}: `danlu nodes`, `danlu queues`.\n"

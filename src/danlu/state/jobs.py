@@ -2,11 +2,12 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from danlu.domain.charge import Charge
 from danlu.domain.job import Job, JobId
 from danlu.domain.people import AuditEntry
+from danlu.engines.base import Engine, Handle, NamesRuns
 from danlu.errors import Conflict
 from danlu.state.active_jobs import ActiveJobs
 from danlu.store.protocol import PastRun, Store
@@ -15,10 +16,9 @@ from danlu.store.protocol import PastRun, Store
 class JobCache:
     """All writes of jobs go through here, so that `live` never knows less, or more, than the disk."""
 
-    def __init__(self, store: Store, active: Sequence[Job], engine_id: Callable[[Job], str] = lambda job: "") -> None:
-        """`engine_id`: what the engine that has a job calls it, where it does."""
+    def __init__(self, store: Store, active: Sequence[Job], engine: Engine | None = None) -> None:
         self.store = store
-        self.engine_id = engine_id
+        self._names = engine if isinstance(engine, NamesRuns) else None
         self.active_jobs = ActiveJobs(active)
         self.changed = asyncio.Event()  # something is to be scheduled
         self.awaited_ends: set[str] = set()  # jobs and arrays with an end that other jobs wait for
@@ -32,6 +32,17 @@ class JobCache:
     def active(self) -> int:
         """How many jobs have not ended, with those that are being inserted."""
         return len(self.active_jobs.jobs) + self._coming.total()
+
+    @property
+    def engine_prefix(self) -> str:
+        """How ids of the engine's own tools begin; empty if they have none."""
+        return self._names.prefix if self._names else ""
+
+    def engine_id(self, job: Job) -> str:
+        """How the engine's own tools call a job that it has now. Empty: not at all."""
+        if self._names is None or not job.handle or not job.state.is_given:
+            return ""
+        return self._names.name_of(Handle(job.handle))
 
     async def insert(
         self,

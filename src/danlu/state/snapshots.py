@@ -10,7 +10,7 @@ from danlu.domain.charge import Charge
 from danlu.domain.job import Job, JobSpec, Reason
 from danlu.domain.quota import keys_of
 from danlu.domain.resources import Seat
-from danlu.engines.base import ExternalRun
+from danlu.engines.base import Abilities, ExternalRun
 from danlu.scheduler.snapshot import Holding, Plan, Snapshot, Waiting
 from danlu.state.active_jobs import ActiveJobs, Group
 from danlu.state.inventory import Inventory
@@ -30,7 +30,7 @@ class Standing:
     tally: Tally
     inventory: Inventory = field(default_factory=Inventory)
     grace: timedelta = timedelta(seconds=30)
-    engine_places: bool = False  # the engine has a queue of its own and chooses the seats
+    abilities: Abilities = Abilities()  # of the engine
     waiting_there: int = 1 << 62  # how many jobs of one person may wait in that queue
 
 
@@ -76,8 +76,8 @@ class Outlook:
             standing.inventory.nodes,
             self._entries(active_jobs, Counter(job.array_id for job in ended if job.array_id)),
             (*holding, *others, *self._of_nobody([*holding, *others], now)),
-            pending=tuple(one for one in given if isinstance(one, Waiting)) if standing.engine_places else (),
-            engine_places=standing.engine_places,
+            pending=tuple(one for one in given if isinstance(one, Waiting)) if standing.abilities.places else (),
+            engine_places=standing.abilities.places,
             room_for=standing.inventory.room_for,
             waiting_there=standing.waiting_there,
             queues=standing.inventory.queues,
@@ -120,7 +120,7 @@ class Outlook:
         if not job.seats:
             return entry_of(job.spec, job.id, job.user, job.seq)
         held = holding_of(job, now, self.standing.grace)
-        return replace(held, ask=job.spec.ask) if self.standing.engine_places else held
+        return replace(held, ask=job.spec.ask) if self.standing.abilities.places else held
 
     def _entries(self, active_jobs: ActiveJobs, freed: Mapping[str, int]) -> tuple[Waiting, ...]:
         """All that waits; of the arrays in `freed` so many running tasks are over."""

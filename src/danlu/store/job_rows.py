@@ -149,7 +149,7 @@ def _standing(job: Job) -> Row:
     return (
         job.state.value,
         stored(job.reason.code),
-        stored(job.reason.text),
+        stored(job.reason.full_text),
         job.attempt,
         maybe_micros(job.started_at),
         maybe_micros(job.ended_at),
@@ -180,7 +180,7 @@ def jobs_of(found: Iterable[Row]) -> tuple[Job, ...]:
             spec = specs[written] = spec_of(written)
         reason = reasons.get((code, text))
         if reason is None:
-            reason = reasons[code, text] = Reason(restored(code), restored(text))
+            reason = reasons[code, text] = Reason.read(restored(code), restored(text))
         made.append(
             Job(
                 id=JobId(restored(job_id)),

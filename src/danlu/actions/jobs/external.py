@@ -13,7 +13,7 @@ from danlu.engines.base import Engine, ExternalRun, RunState, SeesOthers
 from danlu.errors import Forbidden, NotFound, Refused
 from danlu.state.inventory import Inventory
 
-# `slurm:17`, `slurm:17_3`, `slurm:17_[4-9]`: an engine's name, and what that calls it.
+# `ENGINE:17`, `ENGINE:17_3`, `ENGINE:17_[4-9]`: an engine's prefix, and its own name of the run.
 _OTHERS_ID = re.compile(r"[a-z]+:\d\S*")
 
 
@@ -27,9 +27,10 @@ class ExternalFilter:
     states: frozenset[RunState] = frozenset()
 
 
-def is_others(ref: str) -> bool:
-    """Is this how an engine calls runs? Those that did not come through Danlu have no other id."""
-    return _OTHERS_ID.fullmatch(ref) is not None
+def is_others(ref: str, prefix: str = "") -> bool:
+    """Is this how an engine calls runs? Those that did not come through Danlu have no other id.
+    `prefix` is that of the present engine; ids of an earlier one are known by their form."""
+    return bool(prefix and ref.startswith(prefix)) or _OTHERS_ID.fullmatch(ref) is not None
 
 
 def refuse_others(ref: str) -> NoReturn:

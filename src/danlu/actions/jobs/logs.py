@@ -1,17 +1,15 @@
 """A job's log: whole, its tail, or followed to the end through waiting, running and retries."""
 
 import asyncio
-import os
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, AsyncIterator
 from dataclasses import dataclass
 from typing import Any
 
 from danlu.actions.jobs.references import resolve_one
-from danlu.domain.job import Job, JobState
+from danlu.domain.job import Job, JobState, RunId
 from danlu.domain.people import Actor, demand
-from danlu.engines.log_files import Growing, LogFiles, offset_of_tail
+from danlu.engines.base import Engine, GrowingLog, LogSource
 from danlu.errors import EngineDown, Invalid
-from danlu.provision.paths import log_path_of
 from danlu.state.jobs import JobCache
 
 HEARTBEAT_S = 15.0
@@ -39,21 +37,21 @@ Followed = JobSeen | LogBytes | StillHere
 
 
 async def find_log(
-    cache: JobCache, files: LogFiles, files_dir: str, actor: Actor, ref: str, attempt: int | None
-) -> tuple[Job, str]:
-    """The job and the path of its log, if the actor may read it."""
+    cache: JobCache, engine: Engine, actor: Actor, ref: str, attempt: int | None
+) -> tuple[Job, LogSource]:
+    """The job and its log, if the actor may read it."""
     job = await resolve_one(cache, actor, ref)
     check_reader(actor, job)
     if attempt is not None and not 1 <= attempt <= job.attempt:
         raise Invalid(f"{job.id} has had {job.attempt} attempts, there is no attempt {attempt}")
     if attempt is None or attempt >= job.attempt - job.requeued:
-        return job, log_path_of(files_dir, job.run_id)
+        return job, engine.logs(job.run_id)
     # A run that its engine began again has one log for all those attempts, called after the first of them.
-    paths = [log_path_of(files_dir, f"{job.id}.{number}") for number in range(attempt, 0, -1)]
-    for path in paths:
-        if await files.do(os.path.exists, path):
-            return job, path
-    return job, paths[0]
+    logs = [engine.logs(RunId(f"{job.id}.{number}")) for number in range(attempt, 0, -1)]
+    for log in logs:
+        if await log.size() is not None:
+            return job, log
+    return job, logs[0]
 
 
 def check_reader(actor: Actor, job: Job) -> None:
@@ -61,23 +59,20 @@ def check_reader(actor: Actor, job: Job) -> None:
     demand(actor, "job.logs", job.user, f"the log of {job.id}", teams=(job.spec.team,))
 
 
-async def first_offset(files: LogFiles, path: str, *, tail: int | None, offset: int) -> int:
-    """Where to begin reading; a log that does not exist yet begins at 0."""
-    if tail is None:
-        return offset
-    try:
-        return await files.apart(offset_of_tail, path, tail)
-    except (FileNotFoundError, BlockingIOError):
-        return 0
+async def read_log(log: LogSource, *, offset: int = 0, tail: int | None = None) -> tuple[int, AsyncIterator[bytes]]:
+    """So many bytes from `offset`, or from where the last `tail` lines begin, to the present end of the log."""
+    start = offset if tail is None else await log.start_of_tail(tail)
+    length = max(0, (await log.size() or 0) - start)
+    return length, log.read(start, length)
 
 
 async def follow_to_end(
-    cache: JobCache, files: LogFiles, files_dir: str, job: Job, *, offset: int = 0, tail: int | None = None
+    cache: JobCache, engine: Engine, job: Job, *, offset: int = 0, tail: int | None = None
 ) -> AsyncGenerator[Followed, None]:
     """Everything a person in front of a screen wants to see of a job until it has ended."""
-    offset = await first_offset(files, log_path_of(files_dir, job.run_id), tail=tail, offset=offset)
+    offset = offset if tail is None else await engine.logs(job.run_id).start_of_tail(tail)
     bell = _Bell()
-    growing: Growing | None = None
+    growing: GrowingLog | None = None
     seen: Job | None = None
     try:
         while True:
@@ -94,7 +89,7 @@ async def follow_to_end(
                         yield JobSeen(current, offset)
             try:
                 if growing is None and (seen.state is not JobState.QUEUED or current.run_id != seen.run_id):
-                    growing = await _open(files, log_path_of(files_dir, seen.run_id))
+                    growing = await engine.logs(seen.run_id).follow()
                 if growing is not None:
                     bell.ring_on(growing.growth())
                     if data := await growing.read(offset):
@@ -120,13 +115,6 @@ async def follow_to_end(
         bell.close()
         if growing is not None:
             growing.close()
-
-
-async def _open(files: LogFiles, path: str) -> Growing | None:
-    try:
-        return await files.open(path)
-    except (FileNotFoundError, BlockingIOError):
-        return None
 
 
 class _Bell:

@@ -1,29 +1,16 @@
-"""From what a person types (`k3fz`, `@`, `@~1`, an array's id, `slurm:17`) to the jobs it means."""
+"""From what a person types (`k3fz`, `@`, `@~1`, an array's id, `ENGINE:17`) to the jobs it means."""
 
 import re
-from collections.abc import Callable
 
 from danlu.actions.jobs.external import is_others, refuse_others
 from danlu.domain.job import Job
 from danlu.domain.people import Actor
-from danlu.engines.base import Engine, Handle, NamesRuns
 from danlu.errors import Ambiguous, Invalid, NotFound
 from danlu.state.jobs import JobCache
 from danlu.store.protocol import JobFilter
 
 # One array has at most this many tasks, so all of it fits one page.
 WHOLE_ARRAY = 100_000
-
-
-def engine_ids(engine: Engine) -> Callable[[Job], str]:
-    """How the engine's own tools call a job that it has now. Empty: not at all."""
-
-    def engine_id(job: Job) -> str:
-        if not isinstance(engine, NamesRuns) or not job.handle or not job.state.is_given:
-            return ""
-        return engine.name_of(Handle(job.handle))
-
-    return engine_id
 
 
 async def resolve_id(cache: JobCache, actor: Actor, ref: str) -> str:
@@ -37,7 +24,7 @@ async def resolve_id(cache: JobCache, actor: Actor, ref: str) -> str:
         return found
     if ref in cache.active_jobs.jobs:
         return ref
-    if is_others(ref):
+    if is_others(ref, cache.engine_prefix):
         for job in cache.active_jobs.holding():
             if cache.engine_id(job) == ref:
                 return job.id

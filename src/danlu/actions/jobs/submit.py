@@ -5,7 +5,7 @@ import contextlib
 import hashlib
 import json
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -22,16 +22,16 @@ from danlu.actions.cluster.queue_rules import (
 from danlu.actions.jobs.limits import Limits, check_limits
 from danlu.actions.jobs.references import resolve, resolve_id
 from danlu.actions.jobs.run_as import RunAs
-from danlu.domain.job import DEFAULT_PRIORITY, Dependency, Job, JobId, JobSpec, JobState, Reason
+from danlu.domain.job import DEFAULT_PRIORITY, Dependency, Job, JobId, JobSpec, JobState, Reason, RunId
 from danlu.domain.parsing import ArrayAsk, parse_count, parse_dependency
 from danlu.domain.people import Actor, demand
 from danlu.domain.queue import Queue
 from danlu.domain.request import JobRequest, changed_request, check_request, outline, request_of, spec_of
 from danlu.domain.resources import Node
-from danlu.engines.base import Engine, Handle
+from danlu.engines.base import Abilities, Engine, Handle
+from danlu.engines.kinds import KINDS
 from danlu.errors import Conflict, EngineDown, Invalid, Refused, StoreDown, TooBig
-from danlu.provision.paths import shelf_of
-from danlu.provision.snapshots import SnapshotShelf
+from danlu.provision.paths import remove_run_folders, shelf_of
 from danlu.scheduler.plan import fits_ever
 from danlu.state.inventory import Inventory
 from danlu.state.jobs import JobCache
@@ -60,9 +60,13 @@ class Rules:
     default_time: timedelta | None = None
     pretends: str = ""  # the file whose cluster this machine only plays
     looks_at_folders: bool = True  # not for root: people would learn what is in folders that are closed to them
-    runs_on_many: bool = False  # one job may run on several nodes at once
+    abilities: Abilities = Abilities()  # of the engine
     run_as: RunAs = field(default_factory=RunAs)
     limits: Limits = field(default_factory=Limits)
+    files_dir: str = ""  # snapshots and run folders
+    snapshot_limit_bytes: int = 100 * 2**20
+    shelf_limit_bytes: int = 0  # of all snapshots of one person; 0: none
+    sweep_soon: Callable[[], None] = lambda: None  # jobs are gone, and perhaps nobody needs their snapshots
 
     @property
     def nodes(self) -> Sequence[Node]:
@@ -74,16 +78,9 @@ class Rules:
         return self.inventory.queues
 
 
-def shelf_for(files_dir: str, actor: Actor) -> SnapshotShelf:
-    """Where somebody who may submit keeps code."""
-    demand(actor, "job.submit", actor.name, "a new snapshot")
-    return shelf_of(files_dir, actor.name)
-
-
 async def submit(
     cache: JobCache,
     rules: Rules,
-    shelf: SnapshotShelf,
     actor: Actor,
     wanted: JobRequest,
     *,
@@ -99,7 +96,7 @@ async def submit(
     if rules.looks_at_folders and not os.path.isdir(spec.workdir):
         raise Invalid(f"the folder `{spec.workdir}` does not exist on this machine", "see `--workdir`")
     if spec.snapshot:
-        await asyncio.to_thread(shelf.check, spec.snapshot)
+        await asyncio.to_thread(shelf_of(rules.files_dir, actor.name).check, spec.snapshot)
     after, waiting_for = await _dependencies(cache, actor, wanted.after)
     environ_id = ""
     if wanted.environ is not None:
@@ -126,9 +123,10 @@ def accept(rules: Rules, actor: Actor, wanted: JobRequest) -> tuple[JobSpec, Arr
     """What a wish means here: its queue and team chosen, their defaults filled in. Refuses what their rules do not
     allow, and what no machine here could ever run; as long as the machines are known."""
     check_request(wanted)
-    if not rules.runs_on_many and (nodes := parse_count(wanted.nodes, "--nodes")) > 1:
+    if not rules.abilities.many_nodes and (nodes := parse_count(wanted.nodes, "--nodes")) > 1:
         why = "one machine plays all the nodes" if rules.pretends else "there is only this machine"
-        hint = f"leave `--nodes` out: {why}, and several at once take a Slurm cluster"
+        clusters = " or ".join(kind.title for kind in KINDS.values() if kind.abilities.many_nodes)
+        hint = f"leave `--nodes` out: {why}, and several at once take a {clusters} cluster"
         raise TooBig(f"a job runs on one node here, this one asks for {nodes}", hint)
     if not rules.inventory.is_known:
         return _accept_unseen(rules, actor, wanted)
@@ -181,7 +179,6 @@ def changed(rules: Rules, spec: JobSpec, wanted: JobRequest, changes: Mapping[st
 async def clone(
     cache: JobCache,
     rules: Rules,
-    shelf: SnapshotShelf,
     actor: Actor,
     ref: str,
     changes: Mapping[str, Any],
@@ -190,6 +187,7 @@ async def clone(
     now: datetime,
 ) -> Sequence[Job]:
     """Submit again what was submitted once, with other options where given."""
+    demand(actor, "job.submit", actor.name, "a new job")
     found = await resolve(cache, actor, ref)
     job = found[0]
     demand(actor, "job.clone", job.user, f"job {job.id}", teams=(job.spec.team,))
@@ -201,7 +199,7 @@ async def clone(
         wanted = replace(wanted, array=str(job.array_index))
     wanted = changed(rules, job.spec, wanted, changes)
     cloned = f"from {job.id if is_task else job.group}" + (f" of {job.user}" if job.user != actor.name else "")
-    return await submit(cache, rules, shelf, actor, wanted, key=key, cloned=cloned, now=now)
+    return await submit(cache, rules, actor, wanted, key=key, cloned=cloned, now=now)
 
 
 async def stop(
@@ -271,8 +269,8 @@ def stopped(job: Job, actor: Actor, how: str, now: datetime) -> Job:
     return job.changed(stop_requested_at=job.stop_requested_at or now, reason=reason)
 
 
-async def remove(cache: JobCache, actor: Actor, ref: str, *, now: datetime) -> list[Job]:
-    """Forget ended jobs. Gives what went, so that their logs can go too."""
+async def remove(cache: JobCache, engine: Engine, rules: Rules, actor: Actor, ref: str, *, now: datetime) -> list[Job]:
+    """Forget ended jobs, with their logs and run folders."""
     jobs = await resolve(cache, actor, ref)
     for job in jobs:
         demand(actor, "job.remove", job.user, f"job {job.id}", teams=(job.spec.team,))
@@ -286,6 +284,11 @@ async def remove(cache: JobCache, actor: Actor, ref: str, *, now: datetime) -> l
     for start in range(0, len(jobs), REMOVED_AT_ONCE):
         await cache.store.remove([job.id for job in jobs[start : start + REMOVED_AT_ONCE]], audit)
         audit = []
+    for job in jobs:
+        await asyncio.to_thread(remove_run_folders, rules.files_dir, job)
+        for attempt in range(1, job.attempt + 1):
+            await engine.logs(RunId(f"{job.id}.{attempt}")).remove()
+    rules.sweep_soon()
     return jobs
 
 

@@ -8,12 +8,14 @@ from danlu.actions.jobs.references import resolve
 from danlu.domain.job import ACTIVE, Job, JobState, Reason
 from danlu.domain.people import Actor, demand, may
 from danlu.domain.resources import Ask, Gpu, Node, Seat
-from danlu.engines.base import ExternalRun, NodeNow
+from danlu.engines.base import Engine, ExternalRun, NodeNow
+from danlu.errors import DanluError
+from danlu.provision.paths import run_folder_of
 from danlu.state.inventory import Inventory
 from danlu.state.jobs import JobCache
 from danlu.state.occupancy import Sitting, cards_of, fill
-from danlu.state.snapshots import holding_of
-from danlu.store.protocol import JobFilter, Page
+from danlu.state.snapshots import Outlook, holding_of
+from danlu.store.protocol import JobFilter, Page, PastRun
 
 MAX_PAGE = 1000
 # The texts of these name commands and folders; to others they say only this.
@@ -22,8 +24,6 @@ _TELLING = {
     "not_started": "it could not be started",
     "retry": "waits to be tried again",
 }
-# What another system said, word for word, comes last and after this: nobody knows what it names.
-_WORD_FOR_WORD = " (Slurm: "
 _NEVER = datetime.max.replace(tzinfo=UTC)
 
 
@@ -73,11 +73,59 @@ def sees_command(actor: Actor, job: Job) -> bool:
     return may(actor, "job.show_command", job.user, (job.spec.team,))
 
 
+@dataclass(frozen=True, slots=True)
+class JobView:
+    """A job as one person may see it at this moment."""
+
+    job: Job
+    reason: Reason
+    sees_command: bool  # and with it the folder, the variables, the log's path and notes
+    place: int | None = None
+    estimated_at: datetime | None = None
+    log_path: str = ""
+
+
+def view_job(outlook: Outlook, engine: Engine, trouble: DanluError | None, actor: Actor, job: Job) -> JobView:
+    """While the engine is away (`trouble`), a job that waits for it waits for nothing else."""
+    mine = sees_command(actor, job)
+    wait = outlook.plan.waits.get(job.group) if job.state is JobState.QUEUED else None
+    estimated_at = wait.estimated_at if wait else outlook.estimates.get(job.id)
+    reason = wait.reason if wait else reason_for(actor, job, job.reason)
+    if trouble is not None and job.state in (JobState.QUEUED, JobState.STARTING) and not job.waiting_for:
+        reason, estimated_at = Reason(trouble.code, trouble.text), None
+    log_path = engine.logs(job.run_id).path if mine else ""
+    return JobView(job, reason, mine, wait.place if wait else None, estimated_at, log_path)
+
+
+@dataclass(frozen=True, slots=True)
+class PastRunView:
+    run: PastRun
+    reason: Reason
+
+
+@dataclass(frozen=True, slots=True)
+class JobDetails:
+    """What is shown of one job alone, beside its view."""
+
+    runs: tuple[PastRunView, ...]  # that are over
+    run_folder: str  # empty: not for this person
+    engine_id: str  # how the engine's own tools call it; empty: not at all
+
+
+async def job_details(cache: JobCache, files_dir: str, actor: Actor, job: Job) -> JobDetails:
+    past = await cache.store.past_runs(job.id)
+    runs = tuple(
+        PastRunView(run, reason_for(actor, job, Reason.read(run.reason_code, run.reason_text))) for run in past
+    )
+    folder = run_folder_of(files_dir, job.run_id) if job.spec.snapshot else job.spec.workdir
+    return JobDetails(runs, folder if sees_command(actor, job) else "", cache.engine_id(job))
+
+
 def reason_for(actor: Actor, job: Job, reason: Reason) -> Reason:
     """A reason, without what only those are told who see the command."""
     if sees_command(actor, job):
         return reason
-    return Reason(reason.code, _TELLING.get(reason.code) or reason.text.partition(_WORD_FOR_WORD)[0])
+    return Reason(reason.code, _TELLING.get(reason.code) or reason.text)
 
 
 async def list_jobs(cache: JobCache, actor: Actor, wanted: JobFilter, *, limit: int, before: int | None) -> Page:

@@ -31,8 +31,7 @@ _NO_ROOM = frozenset({"no_gpus", "no_shards", "no_cpus", "no_memory", "no_nodes"
 _FOR_ROOM = frozenset({"no_room", "behind", "quota", "reclaiming"}) | _NO_ROOM
 # Nobody is in the way: it would not start on empty nodes either.
 _NOBODYS_FAULT = NO_HELP | {"closed", "no_queue", "never_fits"}
-NOT_LOOKED_AT = "slurm_new"  # the engine has only just got it
-_GUESSED = frozenset({"no_room", "behind", "reclaiming", NOT_LOOKED_AT}) | _NO_ROOM
+_GUESSED = frozenset({"no_room", "behind", "reclaiming"}) | _NO_ROOM
 
 TeamsOf = Callable[[str], tuple[Membership, ...]]
 
@@ -57,11 +56,32 @@ class DryRun:
 
 
 async def why(
-    cache: JobCache, outlook: Outlook, rules: Rules, teams_of: TeamsOf, actor: Actor, ref: str, *, now: datetime
+    cache: JobCache,
+    outlook: Outlook,
+    rules: Rules,
+    teams_of: TeamsOf,
+    trouble: Callable[[], DanluError | None],
+    actor: Actor,
+    ref: str,
+    *,
+    now: datetime,
 ) -> Why:
-    """Why a job waits, or what became of it: planned anew, so that the answer is of this moment."""
+    """Why a job waits, or what became of it: planned anew, so that the answer is of this moment. While the engine is
+    away (`trouble`), that is the reason of every active job."""
     job = await resolve_one(cache, actor, ref)
     demand(actor, "job.why", job.user, f"job {job.id}", teams=(job.spec.team,))
+    answer = await _why(cache, outlook, rules, teams_of, actor, job, now=now)
+    away = trouble()
+    if away is None or answer.job.state.is_ended:
+        return answer
+    known = "no more is known" if answer.job.state is JobState.RUNNING else "nothing starts"
+    reason = Reason(away.code, f"{away.text}; until it answers, {known}")
+    return replace(answer, reason=reason, estimated_at=None, is_guess=False, alternatives=())
+
+
+async def _why(
+    cache: JobCache, outlook: Outlook, rules: Rules, teams_of: TeamsOf, actor: Actor, job: Job, *, now: datetime
+) -> Why:
     if job.state not in (JobState.QUEUED, JobState.PENDING):
         return Why(job, reason_for(actor, job, job.reason))
     owner = Actor(job.user, teams=teams_of(job.user))
@@ -78,7 +98,8 @@ async def why(
     all_held = [*(holders_of(one, now) for one in held), *map(holders_of_other, others)]
     holders = sorted(chain.from_iterable(all_held), key=by_end)
     place = wait.place if job.state is JobState.QUEUED else None
-    return Why(job, wait.reason, place, wait.estimated_at, wait.is_guess, tuple(holders), found)
+    reason = reason_for(actor, job, wait.reason)
+    return Why(job, reason, place, wait.estimated_at, wait.is_guess, tuple(holders), found)
 
 
 def _as_the_engine_says(job: Job, wait: Wait | None, estimated_at: datetime | None) -> Wait:
@@ -88,14 +109,14 @@ def _as_the_engine_says(job: Job, wait: Wait | None, estimated_at: datetime | No
     reason = job.reason
     if wait.reason.code == "reclaiming":
         return wait  # of which the engine knows nothing
-    if reason.code == NOT_LOOKED_AT and wait.reason.code in _NO_ROOM:
+    if reason.is_new and wait.reason.code in _NO_ROOM:
         reason = wait.reason  # what the engine will see as well
     elif reason.code in ("no_room", "behind") and wait.reason.code in _NO_ROOM:
         reason = Reason(reason.code, f"{reason.text}: {wait.reason.text}")
     if estimated_at is not None:
         return Wait(reason, wait.place, estimated_at)
     # We can guess when there is room, and not when somebody lets it go, or what else the engine waits for.
-    guessed = wait.estimated_at if reason.code in _GUESSED else None
+    guessed = wait.estimated_at if reason.is_new or reason.code in _GUESSED else None
     return Wait(reason, wait.place, guessed, is_guess=True)
 
 

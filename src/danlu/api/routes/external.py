@@ -66,7 +66,7 @@ def other_out(other: ExternalRun) -> dict[str, Any]:
         "user": other.user,
         "name": other.name,
         "state": other.state,
-        "reason": {"code": reason.code, "text": reason.text} if reason else None,
+        "reason": {"code": reason.code, "text": reason.full_text} if reason else None,
         "estimated_at": time_out(other.estimated_at),
         "ask": ask_out(other.ask),
         "tasks": other.tasks,

@@ -1,15 +1,14 @@
 """Routes of jobs: submit, list, show, stop, clone, wait, why, remove."""
 
-import asyncio
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Annotated
 
 from fastapi import APIRouter, Header, Query, Request
 from starlette.responses import Response
 
+from danlu.actions.installation import Installation
 from danlu.actions.jobs import submit as submit_actions
 from danlu.actions.jobs import views
 from danlu.actions.jobs import why as reasons
@@ -24,7 +23,7 @@ from danlu.api.answers import (
     Waited,
     WhyOut,
 )
-from danlu.api.auth import Desk, TheActor, TheDesk, job_json, trouble_of
+from danlu.api.auth import TheActor, TheDesk
 from danlu.api.bodies import (
     MOST_BODY,
     ChangesIn,
@@ -33,6 +32,7 @@ from danlu.api.bodies import (
     changes_in,
     counts_out,
     dry_run_out,
+    job_out,
     past_run_out,
     read_body,
     request_in,
@@ -45,7 +45,6 @@ from danlu.api.routes.streams import framed
 from danlu.domain.job import ACTIVE, ENDED, Job, JobState
 from danlu.domain.people import Actor
 from danlu.errors import Invalid
-from danlu.provision.paths import remove_leftovers, run_folder_of
 from danlu.store.protocol import JobFilter
 
 router = APIRouter(default_response_class=Json)
@@ -84,8 +83,7 @@ async def submit(
         return Json(dry_run_out(await reasons.dry_run(desk.cache, desk.outlook, desk.rules, actor, wanted, now=now)))
     if follow and wanted.array:
         raise Invalid("one follows a single job, not an array", "submit it, then `danlu wait`")
-    shelf = submit_actions.shelf_for(desk.files_dir, actor)
-    stored = await submit_actions.submit(desk.cache, desk.rules, shelf, actor, wanted, key=idempotency_key, now=now)
+    stored = await submit_actions.submit(desk.cache, desk.rules, actor, wanted, key=idempotency_key, now=now)
     if follow:
         return framed(desk, request, actor, stored[0])
     return _submitted(desk, actor, stored)
@@ -94,15 +92,13 @@ async def submit(
 @router.post("/jobs/{ref}/clone", status_code=201, response_model=Submitted, openapi_extra=schema_of(ChangesIn))
 async def clone(desk: TheDesk, actor: TheActor, ref: str, request: Request, idempotency_key: Key = "") -> Response:
     changes = changes_in(await read_body(ChangesIn, request, most=MOST_BODY))
-    shelf, now = submit_actions.shelf_for(desk.files_dir, actor), datetime.now(UTC)
-    stored = await submit_actions.clone(
-        desk.cache, desk.rules, shelf, actor, ref, changes, key=idempotency_key, now=now
-    )
+    now = datetime.now(UTC)
+    stored = await submit_actions.clone(desk.cache, desk.rules, actor, ref, changes, key=idempotency_key, now=now)
     return _submitted(desk, actor, stored)
 
 
-def _submitted(desk: Desk, actor: Actor, stored: Sequence[Job]) -> Response:
-    shown = [job_json(desk, actor, job) for job in stored[:SHOWN_AT_SUBMIT]]
+def _submitted(desk: Installation, actor: Actor, stored: Sequence[Job]) -> Response:
+    shown = [job_out(desk.view(actor, job)) for job in stored[:SHOWN_AT_SUBMIT]]
     return Json({"id": stored[0].group, "jobs": shown, "count": len(stored)}, status_code=201)
 
 
@@ -136,13 +132,13 @@ async def list_jobs(
     if collapse:
         lines, cursor = await views.list_lines(desk.cache, actor, wanted, limit=max(1, limit), before=before)
         items = [
-            job_json(desk, actor, line.job) | {"tasks": counts_out(line.tasks) if line.tasks else None}
+            job_out(desk.view(actor, line.job)) | {"tasks": counts_out(line.tasks) if line.tasks else None}
             for line in lines
         ]
-        return Json({"items": items, "next": cursor, "trouble": trouble_of(desk)})
+        return Json({"items": items, "next": cursor, "trouble": desk.trouble_text})
     page = await views.list_jobs(desk.cache, actor, wanted, limit=limit, before=before)
-    items = [job_json(desk, actor, job) for job in page.jobs]
-    return Json({"items": items, "next": page.next_before, "trouble": trouble_of(desk)})
+    items = [job_out(desk.view(actor, job)) for job in page.jobs]
+    return Json({"items": items, "next": page.next_before, "trouble": desk.trouble_text})
 
 
 def read_states(names: Sequence[str]) -> frozenset[JobState]:
@@ -171,24 +167,19 @@ async def show(desk: TheDesk, actor: TheActor, ref: str) -> Response:
                 "array": True,
                 "count": len(found),
                 "states": _states(found),
-                "items": [job_json(desk, actor, job) for job in found[:SHOWN_OF_ARRAY]],
+                "items": [job_out(desk.view(actor, job)) for job in found[:SHOWN_OF_ARRAY]],
             }
         )
-    shown = job_json(desk, actor, first, whole=True)
-    shown["runs"] = [past_run_out(run, first, actor) for run in await desk.cache.store.past_runs(first.id)]
-    shown["run_folder"] = run_folder_of(desk.files_dir, first.run_id) if first.spec.snapshot else first.spec.workdir
-    shown["engine_id"] = desk.cache.engine_id(first) or None
-    if shown["command"] is None:
-        shown["run_folder"] = None
-    return Json(shown)
+    more = await views.job_details(desk.cache, desk.rules.files_dir, actor, first)
+    runs = [past_run_out(one) for one in more.runs]
+    details = {"runs": runs, "run_folder": more.run_folder or None, "engine_id": more.engine_id or None}
+    return Json(job_out(desk.view(actor, first), whole=True) | details)
 
 
 @router.delete("/jobs/{ref}", response_model=Removed)
 async def remove(desk: TheDesk, actor: TheActor, ref: str) -> Response:
-    gone = await submit_actions.remove(desk.cache, actor, ref, now=datetime.now(UTC))
-    for job in gone:
-        await asyncio.to_thread(remove_leftovers, desk.files_dir, job)
-    desk.sweep_soon()
+    now = datetime.now(UTC)
+    gone = await submit_actions.remove(desk.cache, desk.engine, desk.rules, actor, ref, now=now)
     return Json({"removed": len(gone)})
 
 
@@ -198,19 +189,14 @@ async def stop(desk: TheDesk, actor: TheActor, ref: str, request: Request) -> Re
     how = "kill" if wanted.kill else "now" if wanted.now else ""
     grace, now = desk.outlook.standing.grace, datetime.now(UTC)
     stopped = await submit_actions.stop(desk.cache, desk.engine, actor, ref, how=how, grace=grace, now=now)
-    shown = [job_json(desk, actor, job) for job in stopped[:SHOWN_OF_ARRAY]]
+    shown = [job_out(desk.view(actor, job)) for job in stopped[:SHOWN_OF_ARRAY]]
     return Json({"items": shown, "count": len(stopped)})
 
 
 @router.get("/jobs/{ref}/why", response_model=WhyOut)
 async def why(desk: TheDesk, actor: TheActor, ref: str) -> Response:
     teams_of, now = desk.roster.memberships, datetime.now(UTC)
-    answer = await reasons.why(desk.cache, desk.outlook, desk.rules, teams_of, actor, ref, now=now)
-    if (trouble := desk.trouble()) is not None and answer.job.state in ACTIVE:
-        is_waiting = answer.job.state is not JobState.RUNNING
-        text = f"{trouble.text}; until it answers, {'nothing starts' if is_waiting else 'no more is known'}"
-        reason = replace(answer.reason, code=trouble.code, text=text)
-        answer = replace(answer, reason=reason, estimated_at=None, is_guess=False, alternatives=())
+    answer = await reasons.why(desk.cache, desk.outlook, desk.rules, teams_of, desk.trouble, actor, ref, now=now)
     return Json(why_out(answer))
 
 
@@ -220,7 +206,7 @@ async def wait(desk: TheDesk, actor: TheActor, ref: str, timeout: float = MAX_WA
     unlucky = [job for job in found if job.state is not JobState.SUCCEEDED]
     shown = (unlucky + [job for job in found if job.state is JobState.SUCCEEDED])[:SHOWN_OF_ARRAY]
     done = all(job.state.is_ended for job in found)
-    items = [job_json(desk, actor, job) for job in shown]
+    items = [job_out(desk.view(actor, job)) for job in shown]
     return Json({"done": done, "items": items, "count": len(found), "states": _states(found)})
 
 

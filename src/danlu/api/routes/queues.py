@@ -8,7 +8,7 @@ from starlette.responses import Response
 
 from danlu.actions.cluster.queue_views import QueueView, queue_views
 from danlu.api.answers import QueueList
-from danlu.api.auth import TheActor, TheDesk, trouble_of
+from danlu.api.auth import TheActor, TheDesk
 from danlu.api.bodies import Json
 
 router = APIRouter(default_response_class=Json)
@@ -17,7 +17,7 @@ router = APIRouter(default_response_class=Json)
 @router.get("/queues", response_model=QueueList)
 async def list_queues(desk: TheDesk, actor: TheActor) -> Response:
     views = queue_views(desk.cache, desk.rules.inventory, actor, now=datetime.now(UTC))
-    return Json({"items": [queue_out(view) for view in views], "trouble": trouble_of(desk)})
+    return Json({"items": [queue_out(view) for view in views], "trouble": desk.trouble_text})
 
 
 def queue_out(view: QueueView) -> dict[str, Any]:

@@ -5,10 +5,11 @@ from datetime import UTC, datetime
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
+from danlu.actions.installation import Installation
 from danlu.actions.shares import boosts, quotas
 from danlu.actions.shares import usage as used
 from danlu.api.answers import Removed
-from danlu.api.auth import Desk, TheActor, TheDesk
+from danlu.api.auth import TheActor, TheDesk
 from danlu.api.bodies import Json, read_body, schema_of
 from danlu.api.present_quotas import (
     BoostIn,
@@ -45,7 +46,7 @@ async def clear_quota(desk: TheDesk, actor: TheActor, holder: str) -> Response:
     return Json({"removed": int(was_there)})
 
 
-def _standings(desk: Desk, actor: Actor, holder: str, *, every: bool = False) -> list[quotas.Standing]:
+def _standings(desk: Installation, actor: Actor, holder: str, *, every: bool = False) -> list[quotas.Standing]:
     active_jobs, now = desk.cache.active_jobs, datetime.now(UTC)
     seen = desk.outlook.snapshot(active_jobs, now)
     others = desk.rules.inventory.others

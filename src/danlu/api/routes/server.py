@@ -10,9 +10,10 @@ from starlette.responses import Response
 
 from danlu import __version__
 from danlu.actions.audit import note_server_stop
+from danlu.actions.installation import Installation
 from danlu.actions.jobs import views
 from danlu.api.answers import Health, NodeList, Status, Stopping
-from danlu.api.auth import Desk, TheActor, TheDesk, trouble_of
+from danlu.api.auth import TheActor, TheDesk
 from danlu.api.bodies import Json, counts_out, node_out, time_out
 from danlu.domain.people import Actor
 from danlu.errors import StoreDown
@@ -47,7 +48,7 @@ async def status(desk: TheDesk, actor: TheActor) -> Response:
             "started_at": time_out(desk.started_at),
             "user": actor.name,
             "role": actor.role,
-            "trouble": trouble_of(desk),
+            "trouble": desk.trouble_text,
             "jobs": counts_out(desk.cache.active_jobs.counts()),
             "nodes": nodes,
             "cards": [{"node": node["name"], **card} for node in nodes for card in node["gpus"]],
@@ -55,14 +56,14 @@ async def status(desk: TheDesk, actor: TheActor) -> Response:
     )
 
 
-def _nodes(desk: Desk, actor: Actor) -> list[dict[str, Any]]:
+def _nodes(desk: Installation, actor: Actor) -> list[dict[str, Any]]:
     found = views.node_views(desk.cache, desk.rules.inventory, actor, now=datetime.now(UTC))
     return [node_out(view) for view in found]
 
 
 @router.get("/nodes", response_model=NodeList)
 async def list_nodes(desk: TheDesk, actor: TheActor) -> Response:
-    return Json({"items": _nodes(desk, actor), "trouble": trouble_of(desk)})
+    return Json({"items": _nodes(desk, actor), "trouble": desk.trouble_text})
 
 
 @router.post("/server/stop", response_model=Stopping)

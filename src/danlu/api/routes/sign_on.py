@@ -8,11 +8,12 @@ from fastapi import APIRouter, Request
 from pydantic import BaseModel, ConfigDict
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
+from danlu.actions.installation import Installation
 from danlu.actions.people.sign_on import link
 from danlu.actions.people.sign_on_flow import Signon
 from danlu.actions.people.sign_on_tickets import Ticket, spoken
 from danlu.api.answers import Answer
-from danlu.api.auth import Desk, TheActor, TheDesk, origin_of
+from danlu.api.auth import TheActor, TheDesk, origin_of
 from danlu.api.bodies import Json, body_of, read_body, schema_of
 from danlu.api.document import PAGES, REDIRECT, body_as, query_of
 from danlu.api.fields import Text
@@ -49,7 +50,7 @@ class Linked(Answer):
     subject: str
 
 
-def _signon(desk: Desk) -> Signon:
+def _signon(desk: Installation) -> Signon:
     if desk.signon is None:
         raise Refused("this server has no sign-on with a browser", "`danlu login` asks for a password")
     return desk.signon

@@ -9,8 +9,10 @@ from fastapi import APIRouter
 from starlette.requests import HTTPConnection, Request
 from starlette.responses import PlainTextResponse, Response, StreamingResponse
 
-from danlu.actions.jobs.logs import Followed, JobSeen, LogBytes, check_reader, find_log, first_offset, follow_to_end
-from danlu.api.auth import Desk, TheActor, TheDesk, Welcome, job_json
+from danlu.actions.installation import Installation
+from danlu.actions.jobs.logs import Followed, JobSeen, LogBytes, check_reader, find_log, follow_to_end, read_log
+from danlu.api.auth import TheActor, TheDesk, Welcome
+from danlu.api.bodies import job_out
 from danlu.api.document import Frames
 from danlu.domain.job import Job
 from danlu.domain.people import Actor
@@ -25,7 +27,7 @@ def frame(kind: bytes, payload: bytes = b"") -> bytes:
 
 
 def framed(
-    desk: Desk, connection: HTTPConnection, actor: Actor, job: Job, *, offset: int = 0, tail: int | None = None
+    desk: Installation, connection: HTTPConnection, actor: Actor, job: Job, *, offset: int = 0, tail: int | None = None
 ) -> Response:
     """A job's life from now on, as frames."""
 
@@ -34,7 +36,7 @@ def framed(
             if isinstance(event, LogBytes):
                 yield frame(b"L", event.data)
             elif isinstance(event, JobSeen):
-                shown = {**job_json(desk, actor, event.job), "log_offset": event.offset}
+                shown = {**job_out(desk.view(actor, event.job)), "log_offset": event.offset}
                 yield frame(b"E" if event.job.state.is_ended else b"J", json.dumps(shown).encode("ascii"))
             else:
                 yield frame(b"B")
@@ -46,7 +48,7 @@ def framed(
 async def follow_job(
     desk: TheDesk, actor: TheActor, request: Request, ref: str, offset: int = 0, tail: int | None = None
 ) -> Response:
-    job, _ = await find_log(desk.cache, desk.files, desk.files_dir, actor, ref, None)
+    job, _ = await find_log(desk.cache, desk.engine, actor, ref, None)
     return framed(desk, request, actor, job, offset=_inside(offset), tail=_tail(tail))
 
 
@@ -61,22 +63,16 @@ async def logs(
     offset: int = 0,
     attempt: int | None = None,
 ) -> Response:
-    job, path = await find_log(desk.cache, desk.files, desk.files_dir, actor, ref, attempt)
+    job, log = await find_log(desk.cache, desk.engine, actor, ref, attempt)
     if follow and attempt in (None, job.attempt):
         followed = _followed(desk, request, job, _inside(offset), _tail(tail))
         return StreamingResponse(followed, media_type="text/plain")
-    try:
-        start = await first_offset(desk.files, path, tail=_tail(tail), offset=_inside(offset))
-        length = max(0, await desk.files.size(path) - start)
-    except (FileNotFoundError, BlockingIOError):
-        return Response(b"", media_type="text/plain")
-    return StreamingResponse(
-        desk.files.read_all(path, start, length), media_type="text/plain", headers={"Content-Length": str(length)}
-    )
+    length, data = await read_log(log, tail=_tail(tail), offset=_inside(offset))
+    return StreamingResponse(data, media_type="text/plain", headers={"Content-Length": str(length)})
 
 
 async def _followed(
-    desk: Desk, connection: HTTPConnection, job: Job, offset: int, tail: int | None
+    desk: Installation, connection: HTTPConnection, job: Job, offset: int, tail: int | None
 ) -> AsyncIterator[bytes]:
     async for event in _seen(desk, connection, job, offset, tail):
         if isinstance(event, LogBytes):
@@ -84,11 +80,11 @@ async def _followed(
 
 
 async def _seen(
-    desk: Desk, connection: HTTPConnection, job: Job, offset: int, tail: int | None
+    desk: Installation, connection: HTTPConnection, job: Job, offset: int, tail: int | None
 ) -> AsyncIterator[Followed]:
     """What there is to see of a job, as long as who looks may."""
     welcome = Welcome(desk, connection, lambda actor: check_reader(actor, job))
-    followed = follow_to_end(desk.cache, desk.files, desk.files_dir, job, offset=offset, tail=tail)
+    followed = follow_to_end(desk.cache, desk.engine, job, offset=offset, tail=tail)
     async with contextlib.aclosing(followed):
         async for event in followed:
             if not await welcome.lasts():

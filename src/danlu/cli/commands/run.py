@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 INTERRUPTED = 130
 DETACHED = INTERRUPTED
-NOT_LOOKED_AT = "slurm_new"  # the engine's queue will soon say something better
+NOT_LOOKED_AT = "_new"  # so end codes of an engine that will soon say something better
 
 
 def run(values: Values) -> int:
@@ -94,7 +94,7 @@ class _Screen:
             return None
         if self._is_quiet or self._waits_for == _why(job):
             return None
-        if _why(job) == NOT_LOOKED_AT:
+        if _why(job).endswith(NOT_LOOKED_AT):
             return 3.0
         return 0.3 if render.is_terminal(2) else 1.0
 

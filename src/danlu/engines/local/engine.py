@@ -8,10 +8,12 @@ from typing import Any
 from danlu.domain.job import Reason, RunId
 from danlu.domain.parsing import Notice
 from danlu.domain.resources import Node
-from danlu.engines.base import Ending, Handle, Launch, Observation, RunState, Stream, shm_notes
+from danlu.engines.base import Ending, Handle, Launch, LogSource, Observation, RunState, Stream, shm_notes
+from danlu.engines.local.kind import ABILITIES
 from danlu.engines.local.link import KeeperLink
 from danlu.engines.local.protocol import boot_id, parse_handle, render_handle
 from danlu.engines.local.streams import open_stream
+from danlu.engines.log_files import LogFiles
 
 LAUNCHES_PER_MESSAGE = 64
 _UNKNOWN = Observation(RunState.UNKNOWN)
@@ -24,7 +26,7 @@ class LocalEngine:
     """Engine and Reachable. `boot` and `cgroups` (auto, on, off) are for tests and unusual machines."""
 
     name = "local"
-    has_scheduler = False
+    abilities = ABILITIES
 
     def __init__(
         self,
@@ -32,6 +34,7 @@ class LocalEngine:
         keeper_socket: str,
         nodes_provider: Callable[[], Sequence[Node]],
         *,
+        logs_dir: str = "",
         boot: str = "",
         cgroups: str = "auto",
         linger: timedelta = timedelta(seconds=2),
@@ -42,6 +45,7 @@ class LocalEngine:
         self._seen: dict[str, Observation] = {}
         self._on_the_way: set[str] = set()  # started, and not yet heard of
         self._on_change: Callable[[], None] = lambda: None
+        self._logs = LogFiles(logs_dir or f"{state_dir}/logs")
         options = ("--boot", self._boot, "--cgroups", cgroups, "--linger", str(linger.total_seconds()))
         self._link = KeeperLink(state_dir=state_dir, socket=keeper_socket, options=options, on_runs=self._heard)
 
@@ -55,6 +59,7 @@ class LocalEngine:
 
     async def close(self) -> None:
         self._on_change = lambda: None
+        self._logs.close()
         await self._link.close()
 
     async def inventory(self) -> Sequence[Node]:
@@ -97,6 +102,9 @@ class LocalEngine:
         for handle in gone:
             if (seen := self._seen.get(handle)) and seen.state is RunState.ENDED:
                 del self._seen[handle]
+
+    def logs(self, run_id: RunId) -> LogSource:
+        return self._logs.of(run_id)
 
     async def shell(
         self,

@@ -14,11 +14,13 @@ from danlu.domain.job import Reason, RunId
 from danlu.domain.parsing import Notice
 from danlu.domain.queue import Queue
 from danlu.domain.resources import Node
-from danlu.engines.base import Ending, ExternalRun, Handle, Launch, NodeNow, Observation, RunState, Stream
+from danlu.engines.base import Ending, ExternalRun, Handle, Launch, LogSource, NodeNow, Observation, RunState, Stream
+from danlu.engines.log_files import LogFiles
 from danlu.engines.slurm.accounts import Accounts
 from danlu.engines.slurm.cancel import Stops
 from danlu.engines.slurm.commands import Commands, Person, is_trouble
-from danlu.engines.slurm.external import node_now, one_task, stop_words
+from danlu.engines.slurm.external import PREFIX, node_now, one_task, stop_words
+from danlu.engines.slurm.kind import ABILITIES
 from danlu.engines.slurm.poll import Look
 from danlu.engines.slurm.priorities import Order
 from danlu.engines.slurm.run_folders import Folders, check_run_id
@@ -29,6 +31,7 @@ from danlu.engines.slurm.text.messages import ALREADY_OVER, last_words
 from danlu.engines.slurm.text.parse_cluster import NodeFacts, parse_hostlist
 from danlu.engines.slurm.verdict import UNKNOWN
 from danlu.errors import EngineDown, Refused
+from danlu.unix.patient_folder import PatientFolder
 
 log = logging.getLogger(__name__)
 
@@ -48,11 +51,12 @@ _FOREIGN = Observation(
 
 
 class SlurmEngine:
-    """Engine, Reachable and SeesOthers. `shared_dir` is a folder that all nodes see under the same name;
-    `makes_accounts`: accounts of teams that are missing in Slurm's books are added to them."""
+    """Engine, Reachable and SeesOthers. `shared_dir` is a folder that all nodes see under the same name; beside it is
+    the folder `logs`. `makes_accounts`: accounts of teams that are missing in Slurm's books are added to them."""
 
     name = "slurm"
-    has_scheduler = True
+    abilities = ABILITIES
+    prefix = PREFIX
 
     def __init__(
         self,
@@ -65,6 +69,8 @@ class SlurmEngine:
     ) -> None:
         self._commands = Commands(path=commands_path, conf=conf)
         self._folders = Folders(shared_dir)
+        files_dir = os.path.dirname(shared_dir)
+        self._logs = LogFiles(f"{files_dir}/logs", PatientFolder(files_dir))
         self._look = Look(self._commands)
         self._runs = Runs(self._folders, self._look)
         accounts = Accounts(self._commands, may_make=makes_accounts)
@@ -111,6 +117,7 @@ class SlurmEngine:
         await self._starts.close()
         self._commands.close()
         self._folders.close()
+        self._logs.close()
 
     async def inventory(self) -> Sequence[Node]:
         return [facts.node for facts in await self.node_facts()]
@@ -209,6 +216,9 @@ class SlurmEngine:
         for run_id in [run_id for run_id in gone if run_id in self._starts.on_the_way]:
             await self._stops.ask(self._runs.records[run_id], timedelta(0), None)  # nobody wants it any more
 
+    def logs(self, run_id: RunId) -> LogSource:
+        return self._logs.of(run_id)
+
     async def others(self) -> Sequence[ExternalRun]:
         self._check_up()
         return self._look.others_told.runs
@@ -218,7 +228,7 @@ class SlurmEngine:
 
     def name_of(self, handle: Handle) -> str:
         number = self._runs.number_of(_run_id(handle)) if self._is_ours(handle) else None
-        return "" if number is None else f"slurm:{number}"
+        return "" if number is None else f"{PREFIX}{number}"
 
     def nodes_now(self) -> Mapping[str, NodeNow]:
         return {facts.node.name: node_now(facts) for facts in self._look.nodes}

@@ -14,6 +14,7 @@ from danlu.engines.slurm.text.parse_cluster import NodeFacts, parse_gres, parse_
 from danlu.engines.slurm.text.parse_jobs import QueueLine
 
 Seats = tuple[Seat, ...]
+PREFIX = "slurm:"  # of what people call jobs of Slurm
 MOST_TASKS = 4_000_001  # of one array
 # The line with which it was submitted may hold anything, and is the last.
 PAST_FORMAT = "JobID,User,Partition,Submit,Start,End,State,NCPUS,NodeList,AllocTRES,SubmitLine"
@@ -80,7 +81,7 @@ def other_run(line: QueueLine, seats: Seats) -> ExternalRun:
     elif not seats:
         seats = tuple(Seat(name, per_node, line.memory_mib) for name in parse_hostlist(line.nodelist))
     return ExternalRun(
-        id=f"slurm:{line.id}",
+        id=f"{PREFIX}{line.id}",
         handle=other_handle(line),
         user=line.user,
         name=line.name,
@@ -140,7 +141,7 @@ def _past_run(parts: list[str]) -> ExternalRun:
     # Of all its nodes together: not each has the same number.
     ask = Ask(gpus=cards.gpus if not cards.shards else 0, shards=cards.shards, cpus=max(int(cpus or 1), 1))
     return ExternalRun(
-        id=f"slurm:{job}",
+        id=f"{PREFIX}{job}",
         handle=Handle(f"slurm-job:{job}:{submitted}"),
         user=user,
         name="",
@@ -155,8 +156,8 @@ def _past_run(parts: list[str]) -> ExternalRun:
 
 def one_task(together: ExternalRun, ref: str) -> ExternalRun | None:
     """Of tasks that wait together the one that is called `slurm:17_5`."""
-    name = ref.removeprefix("slurm:")
-    if not _is_task(name, together.id.removeprefix("slurm:")):
+    name = ref.removeprefix(PREFIX)
+    if not _is_task(name, together.id.removeprefix(PREFIX)):
         return None
     handle = Handle(together.handle.replace("_[]:", f"_{name.partition('_')[2]}:"))
     return replace(together, id=ref, handle=handle, tasks=1)

@@ -375,7 +375,7 @@ def _written(seen: Observation) -> dict[str, Any]:
         "ended_at": seen.ended_at.isoformat() if seen.ended_at else None,
         "ending": seen.ending.value if seen.ending else None,
         "exit_code": seen.exit_code,
-        "reason": [seen.reason.code, seen.reason.text] if seen.reason else None,
+        "reason": [seen.reason.code, seen.reason.full_text] if seen.reason else None,
         "notes": list(seen.notes),
         "attempt": seen.attempt,
     }
@@ -388,7 +388,7 @@ def _observation(end: dict[str, Any]) -> Observation:
         ended_at=datetime.fromisoformat(end["ended_at"]) if end["ended_at"] else None,
         ending=Ending(end["ending"]),
         exit_code=end["exit_code"],
-        reason=Reason(*end["reason"]) if end["reason"] else None,
+        reason=Reason.read(*end["reason"]) if end["reason"] else None,
         notes=tuple(end["notes"]),
         attempt=end["attempt"],
     )

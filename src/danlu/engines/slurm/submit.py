@@ -170,7 +170,7 @@ class Starts:
                 return full
             why = explain_refusal(answer.said)
             if payer and _is_about_accounts(answer):
-                why = Reason(why.code, f"{why.text}: {how_to_add(payer)}")
+                why = replace(why, detail=f"{why.detail}: {how_to_add(payer)}")
             await self._refused(launch, why)
             return None
         if number := re.match(r"([0-9]{1,10})(?:;|\n|$)", answer.out.strip()):

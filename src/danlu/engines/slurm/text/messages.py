@@ -204,7 +204,7 @@ def explain_refusal(said: str) -> Reason:
         return _over_limit(limit, _less(limit[3]))
     for words, code, text, hint in _REFUSALS:
         if any(re.fullmatch(words, line, re.IGNORECASE) for line in lines):
-            return Reason(code, _joined(f"{text} (Slurm: {_word_for_word(lines)})", hint))
+            return Reason(code, text, _detail(_word_for_word(lines), hint))
     return Reason("not_started", f"Slurm refused it: {_word_for_word(lines) or 'without a word'}")
 
 
@@ -221,7 +221,7 @@ def _limit(lines: Sequence[str]) -> re.Match[str] | None:
 
 
 def _over_limit(limit: re.Match[str], hint: str) -> Reason:
-    return Reason("quota", _joined(f"{_explain_limit(*limit.groups()).text} (Slurm: {limit[0]})", hint))
+    return Reason("quota", _explain_limit(*limit.groups()).text, _detail(limit[0], hint))
 
 
 def _less(what: str) -> str:
@@ -251,6 +251,10 @@ def explain_end(state: str) -> tuple[Ending, Reason] | None:
         return None
     ending, code, text = _ENDS[state]
     return ending, Reason(code, text)
+
+
+def _detail(said: str, hint: str) -> str:
+    return _joined(f" (Slurm: {said})", hint)
 
 
 def _joined(text: str, hint: str) -> str:
