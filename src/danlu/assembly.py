@@ -71,7 +71,7 @@ async def assembled(
             boosted=lambda: roster.boosted(datetime.now(UTC)),
             check_user=run_as.check,
         )
-        tally, others = await _use(store, settings.half_life, datetime.now(UTC))
+        tally, others = await _use(store, cache.engine_prefix, settings.half_life, datetime.now(UTC))
         standing = Standing(
             roster,
             tally,
@@ -127,10 +127,10 @@ async def _opened(store: SqlStore, engine: Engine) -> JobCache:
         gc.enable()
 
 
-async def _use(store: SqlStore, half_life: timedelta, now: datetime) -> tuple[Tally, ExternalUsage]:
+async def _use(store: SqlStore, prefix: str, half_life: timedelta, now: datetime) -> tuple[Tally, ExternalUsage]:
     """What was used, as far as it still counts; and of that, what did not come through Danlu."""
     charges = await store.charges(Tally.since(half_life, now), with_gpus=True)
-    return Tally(half_life, charges, now), in_books(charges, now)
+    return Tally(half_life, charges, now), in_books(charges, now, prefix)
 
 
 def engine_of(settings: Settings, place: Place) -> tuple[Engine, Inventory]:

@@ -262,6 +262,8 @@ def test_after_a_restart_the_books_are_believed() -> None:
     again = counted(known, over(other(), HOUR), over(other(started_at=AT + HOUR), HOUR))
     assert [one.started_at for one in again.charges] == [AT + HOUR], "begun again, it is another run"
     assert in_books([charge], AT + timedelta(days=30)).charged == frozenset()
+    named = replace(charge, run_id="pods:li/train@1767268800")
+    assert in_books([named], AT + 2 * HOUR, "pods:").charged == {named.run_id}, "an engine that does not number runs"
 
 
 def test_only_cards_count_on_ones_own_machine() -> None:
@@ -279,3 +281,10 @@ def test_names_of_others(ref: str) -> None:
 @pytest.mark.parametrize("ref", ["k3fz82aw", "k3fz82aw_7", "@", "@~1", "slurm:", "Slurm:17", "slurm:17 18", ":17"])
 def test_names_of_no_others(ref: str) -> None:
     assert not is_others(ref)
+
+
+def test_an_engine_that_does_not_number_runs_has_a_prefix() -> None:
+    assert not is_others("pods:li/train")
+    assert is_others("pods:li/train", "pods:")
+    assert is_others("slurm:17", "pods:"), "of the engine before"
+    assert not any(is_others(ref, "pods:") for ref in ("pods:", "pods: x", "k3fz82aw"))

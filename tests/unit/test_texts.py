@@ -66,7 +66,7 @@ def test_the_refusal_of_a_long_text_says_how_long_it_may_be(name: str) -> None:
 def test_the_tasks_of_an_array_are_counted_before_they_are_made() -> None:
     text = "1-50000," * 200 + "1"
     assert len(text) < LONGEST_ARRAY
-    with pytest.raises(Invalid, match="more than 100,000 tasks"):
+    with pytest.raises(Invalid, match="more than 50,000 tasks"):
         parsing.parse_array(text)
 
 

@@ -20,11 +20,13 @@ class ExternalUsage:
     charges: tuple[Charge, ...] = ()  # of those that were over since the look before
 
 
-def in_books(charges: Iterable[Charge], now: datetime) -> ExternalUsage:
-    """After a restart: what was charged before it is not charged again."""
+def in_books(charges: Iterable[Charge], now: datetime, prefix: str = "") -> ExternalUsage:
+    """After a restart: what was charged before it is not charged again. `prefix` is that of the engine's ids."""
     return ExternalUsage(
         charged=frozenset(
-            charge.run_id for charge in charges if now - charge.ended_at < _TOLD_FOR and is_others(charge.run_id)
+            charge.run_id
+            for charge in charges
+            if now - charge.ended_at < _TOLD_FOR and is_others(charge.run_id, prefix)
         )
     )
 

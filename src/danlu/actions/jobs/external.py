@@ -30,7 +30,8 @@ class ExternalFilter:
 def is_others(ref: str, prefix: str = "") -> bool:
     """Is this how an engine calls runs? Those that did not come through Danlu have no other id.
     `prefix` is that of the present engine; ids of an earlier one are known by their form."""
-    return bool(prefix and ref.startswith(prefix)) or _OTHERS_ID.fullmatch(ref) is not None
+    is_of_engine = bool(prefix) and re.fullmatch(rf"{re.escape(prefix)}\w\S*", ref) is not None
+    return is_of_engine or _OTHERS_ID.fullmatch(ref) is not None
 
 
 def refuse_others(ref: str) -> NoReturn:
