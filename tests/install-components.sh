@@ -19,6 +19,7 @@ command -v munged >/dev/null || missing="$missing munge"
 command -v mariadbd >/dev/null || missing="$missing mariadb-server"
 command -v ip >/dev/null || missing="$missing iproute2"
 command -v pgrep >/dev/null || missing="$missing procps"
+command -v shellcheck >/dev/null || missing="$missing shellcheck"
 [ -n "$(find /usr/lib -name accounting_storage_mysql.so 2>/dev/null)" ] || missing="$missing slurm-wlm-mysql-plugin"
 
 say_missing() {

@@ -21,7 +21,7 @@ from danlu.loops.schedule import Schedule
 from danlu.startup.process import Place
 from danlu.state.inventory import Inventory
 from danlu.store.sql import SqlStore
-from danlu.unix.patient_folder import PatientFolder
+from danlu.unix.patient_folder import PATIENCE_S, PatientFolder
 from tests.builders import node
 from tests.fakes.engine import FakeEngine
 
@@ -70,13 +70,14 @@ async def rig(
     queues: Mapping[str, Queue] | None = None,
     engine: FakeEngine | None = None,
     far_logs: bool = False,
+    far_patience_s: float = PATIENCE_S,
     **node_options: Any,
 ) -> AsyncIterator[Rig]:
     """One node `desk`, or the given ones; or an engine that brings its own."""
     nodes = engine.nodes if engine else tuple(nodes) or (node("desk", **({"gpus": 2, "cpus": 4} | node_options)),)
     engine = engine or FakeEngine(nodes)
     if far_logs:
-        engine.files = LogFiles(f"{folder}/logs", PatientFolder(str(folder)))
+        engine.files = LogFiles(f"{folder}/logs", PatientFolder(str(folder), patience_s=far_patience_s))
     inventory = Inventory(nodes, queues, is_known=not engine.abilities.live_nodes)
     store = SqlStore(f"sqlite:///{folder}/danlu.db")
     place = Place(str(folder), own_socket="/test")

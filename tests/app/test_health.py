@@ -45,7 +45,7 @@ def test_a_tick_that_does_not_end_is_told_to_people_and_to_monitoring(
             await asyncio.Event().wait()
 
         monkeypatch.setattr(rig.schedule, "tick", tick)
-        monkeypatch.setattr(schedule, "LATE_S", 0.05)
+        rig.schedule.late_s = 0.05
         rig.desk.cache.changed.set()
         await stuck.wait()
         await rig.until(lambda: rig.schedule.trouble)

@@ -18,7 +18,6 @@ from danlu.actions.jobs import logs
 from danlu.engines import log_files
 from danlu.engines.base import Ending, Launch
 from danlu.store.protocol import Outcome
-from danlu.unix import patient_folder
 from tests.app.rig import Rig, on_rig
 from tests.builders import node
 from tests.fakes.engine import FakeEngine, Play
@@ -481,7 +480,6 @@ def test_a_follower_waits_for_a_folder_that_hangs(tmp_path: Path, monkeypatch: p
         return read(path, offset)
 
     monkeypatch.setattr(log_files, "_read_now", hang)
-    monkeypatch.setattr(patient_folder, "PATIENCE_S", 0.05)
     monkeypatch.setattr(logs, "HEARTBEAT_S", 0.05)
 
     async def scenario(rig: Rig) -> None:
@@ -502,7 +500,7 @@ def test_a_follower_waits_for_a_folder_that_hangs(tmp_path: Path, monkeypatch: p
         assert b"".join(payload for kind, payload in frames if kind == "L") == b"its last words\n"
         assert {"B", "E"} <= {kind for kind, _ in frames}
 
-    on_rig(scenario, tmp_path, far_logs=True)
+    on_rig(scenario, tmp_path, far_logs=True, far_patience_s=0.05)
 
 
 def test_a_follower_stays_through_waiting_and_retries(tmp_path: Path) -> None:

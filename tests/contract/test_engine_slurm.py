@@ -158,8 +158,8 @@ async def test_a_submit_whose_answer_was_lost_runs_once(rig: Any) -> None:
     launch = rig.launch("lost.1", *counting(rig))
     rig.cluster.hang_controller()
     await rig.engine.start([launch])
-    await rig.until(lambda: not rig.engine._starts.is_busy)  # the client has given up
-    assert rig.engine._runs.records["lost.1"].number is None
+    await rig.until(lambda: not rig.engine._submitter.is_busy)  # the client has given up
+    assert rig.engine.name_of(launch.handle) == ""
     rig.cluster.continue_controller()
     end = await as_the_loop_does(rig, launch)
     assert (end.ending, end.exit_code) == (Ending.EXITED, 0)
@@ -172,8 +172,8 @@ async def test_the_same_run_submitted_twice_runs_once(rig: Any) -> None:
     launch = rig.launch("twice.1", *counting(rig, "sleep 3"))
     await rig.engine.start([launch])
     await rig.until(lambda: times(rig) == 1)
-    starts = rig.engine._starts
-    await starts._submit(launch)
+    submitter = rig.engine._submitter
+    await submitter._submit(launch)
     end = await as_the_loop_does(rig, launch)
     assert (end.ending, end.exit_code) == (Ending.EXITED, 0)
     await rig.until(lambda: not rig.cluster.ask("squeue", "--noheader"))
@@ -187,9 +187,9 @@ async def test_a_forgotten_job_is_submitted_again(rig: Any) -> None:
     rig.cluster.ask("scontrol", "update", "partitionname=gpu", "state=down")
     await rig.engine.start([launch])
     await until(lambda: _is(rig, launch.handle, RunState.PENDING))
-    number = rig.engine._runs.records["forgotten.1"].number
+    number = rig.engine.name_of(launch.handle).removeprefix("slurm:")
     await rig.close()
-    rig.cluster.ask("scancel", str(number))
+    rig.cluster.ask("scancel", number)
     rig.cluster.stop_controller()
     for name in ("job_state", "job_state.old"):
         (rig.cluster.folder / "state" / name).unlink(missing_ok=True)

@@ -93,7 +93,7 @@ def test_a_team_without_an_account_stops_no_job(version: str) -> None:
         for handle in handles:
             end = await end_of(rig, handle)
             assert (end.ending, end.exit_code) == (Ending.EXITED, 0)
-            assert end.notes == ("Slurm has no account nobodys for games: it counts under their default one there",)
+            assert end.notes == ("Slurm has no account nobodys for games: the job uses the default account in Slurm",)
         assert rig.account("a0.1") == "lab"
         assert "nobodys" not in cluster.ask("sacctmgr", "-nP", "show", "account"), "nothing was made unasked"
 
@@ -148,7 +148,7 @@ def test_an_account_that_is_taken_away_meanwhile() -> None:
                     break
                 assert end.reason is not None
                 assert end.reason.code == "slurm_account"
-        assert end.notes == ("Slurm has no account leaving for mail: it counts under their default one there",)
+        assert end.notes == ("Slurm has no account leaving for mail: the job uses the default account in Slurm",)
 
     on(cluster, test)
 
@@ -163,7 +163,7 @@ def test_without_the_database_the_controller_still_knows_the_accounts() -> None:
         assert (known.ending, known.notes, rig.account("a.1")) == (Ending.EXITED, (), "vision")
         other = await end_of(rig, await rig.begin("b.1", "games", "nobodys"))
         assert (other.ending, rig.account("b.1")) == (Ending.EXITED, "lab")
-        assert other.notes == ("Slurm did not take the account nobodys: it counts under their default one there",)
+        assert other.notes == ("Slurm did not take the account nobodys: the job uses the default account in Slurm",)
 
     on(cluster, test)
 

@@ -227,7 +227,7 @@ async def test_slurm_itself_ends_a_run_politely(rig: Any) -> None:
     for run_id, ask in (("one.1", Ask()), ("two.1", TWO)):
         handle = await rig.start(run_id, "sh", "-c", script, ask=ask)
         await until_said(rig, run_id, "ready", ask.nodes)
-        rig.cluster.ask("scancel", str(rig.engine._runs.records[run_id].number))
+        rig.cluster.ask("scancel", rig.engine.name_of(handle).removeprefix("slurm:"))
         await rig.ended(handle)
         assert said(rig, run_id)["told"] == ask.nodes
 

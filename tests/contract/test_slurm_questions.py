@@ -41,10 +41,10 @@ class CountedRig(SlurmRig):
         lines, environment = self.lines, self.cluster.environment
 
         class Counted(SlurmEngine):
-            async def look(self) -> None:
+            async def poll(self) -> None:
                 with lines.open("a") as file:
                     file.write(f"{LOOK}\n")
-                await super().look()
+                await super().poll()
 
         path = f"{self.folder}/bin:{environment['PATH']}"
         return Counted(str(self.folder / "shared"), conf=environment["SLURM_CONF"], commands_path=path)

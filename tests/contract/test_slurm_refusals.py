@@ -31,7 +31,7 @@ def test_the_words_of_a_site_reach_the_person(version: str) -> None:
         code, text = await refused(rig, "a.1", MEMBER, name="many")
         assert (code, text) == (
             "not_started",
-            "Slurm refused it: You requested too many GPUs.; Read our page about configuration.",
+            "Slurm refused the job: You requested too many GPUs.; Read our page about configuration.",
         )
 
     try:
@@ -53,12 +53,12 @@ def test_a_queue_says_whom_it_is_for(version: str) -> None:
         assert (gpu.name, gpu.groups, gpu.users, gpu.besides) == ("gpu", frozenset(), frozenset(), "")
         assert (debug.groups, debug.users, debug.besides) == ({MEMBER}, frozenset(), "in Slurm: accounts vision")
         cluster.ask(*change, "AllowGroups=ALL", "RootOnly=YES")
-        await rig.engine._look.look_at_nodes()
+        await rig.engine._poller.read_nodes()
         _, debug, _ = rig.engine.queues()
         assert (debug.groups, debug.users) == (frozenset(), {"root"})
         assert [(one.closed, one.takes_jobs) for one in (gpu, closed)] == [("", True), ("it is DOWN in Slurm", True)]
         cluster.ask("scontrol", "update", "partitionname=closed", "State=INACTIVE")
-        await rig.engine._look.look_at_nodes()
+        await rig.engine._poller.read_nodes()
         *_, closed = rig.engine.queues()
         assert (closed.closed, closed.takes_jobs) == ("it is INACTIVE in Slurm", False)
 

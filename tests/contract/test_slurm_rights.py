@@ -59,8 +59,8 @@ async def test_a_run_is_its_persons_and_has_nothing_of_the_servers(rig: Any) -> 
 
 @older
 async def test_variables_of_the_server_change_no_submit(rig: Any) -> None:
-    """As if it was started from within a job, or by somebody with habits."""
-    habits = {
+    """As if it was started from within a job, or by somebody with traits."""
+    traits = {
         "SBATCH_PARTITION": "closed",
         "SBATCH_ACCOUNT": "none",
         "SBATCH_ARRAY_INX": "1-5",
@@ -72,7 +72,7 @@ async def test_variables_of_the_server_change_no_submit(rig: Any) -> None:
         "SQUEUE_STATES": "FAILED",
     }
     with pytest.MonkeyPatch.context() as patch:
-        for name, value in habits.items():
+        for name, value in traits.items():
             patch.setenv(name, value)
         await rig.restart()
         end = await rig.ended(await rig.start("a.1", "sh", "-c", "echo $A $B", user=OWNER, workdir="/", env={"A": "a"}))
@@ -122,7 +122,7 @@ async def test_the_job_of_a_stranger_is_not_the_run_whose_name_it_bears(rig: Any
     await rig.engine.stop(handle, grace=NEVER)
     assert (await rig.ended(handle)).ending is Ending.STOPPED
     assert rig.cluster.state(forged) == "RUNNING"
-    await rig.engine.look()  # the end was known by its own word, before anybody looked
+    await rig.engine.poll()  # the end was known by its own word, before anybody looked
     others = await rig.engine.others()
     assert [one.user for one in others if one.state is RunState.RUNNING] == [STRANGER]
 
@@ -278,7 +278,7 @@ def test_a_person_whom_another_machine_does_not_know(where: str) -> None:
             seen = (await rig.engine.observe([launch.handle])).get(launch.handle)
             if where == "node":
                 return bool(seen and seen.state is RunState.ENDED)
-            return bool(seen and seen.reason and "know the user" in seen.reason.text)
+            return bool(seen and seen.reason and "have the user" in seen.reason.text)
 
         async with asyncio.timeout(LIMIT_SECONDS):
             while not await told():

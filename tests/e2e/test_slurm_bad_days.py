@@ -212,6 +212,7 @@ def test_a_full_shared_folder_is_said_and_nothing_is_lost(small: Path, site: Sit
     goes_on, ends = (site.submit_traced(then=site.waits_for(door), code=6) for door in ("goes_on", "ends"))
     for job in (goes_on, ends):
         site.until(job, "RUNNING")
+    eventually(lambda: site.times() == {goes_on: 1, ends: 1}, "their scripts have written their start files")
     ballast = fill(small)
     late = site.submit_traced(code=4)
     eventually(lambda: "No space left" in site.danlu("why", late).text, "it says why it does not start")
@@ -251,10 +252,10 @@ def test_what_slurm_forgot_before_anybody_saw_it_is_known_all_the_same(forgetful
     assert site.ended(ends)["exit_code"] == 5
     gone = site.ended(never)
     if has_books:
-        assert (gone["state"], gone["reason"]["text"]) == ("CANCELLED", "stopped with Slurm's own command")
+        assert (gone["state"], gone["reason"]["text"]) == ("CANCELLED", "cancelled in Slurm")
     else:
         assert (gone["state"], gone["exit_code"]) == ("LOST", None)
-        assert "left no word" in gone["reason"]["text"]
+        assert "left no exit status" in gone["reason"]["text"]
     assert site.times() == {ends: 1, ended: 1}
     assert site.danlu("run", "--", "echo", "goes on").out == b"goes on\n"
 

@@ -160,7 +160,7 @@ def test_a_team_is_an_account_of_slurm_and_where_it_is_none_the_job_runs_all_the
         return found if found["state"] == "RUNNING" else None
 
     shown = [eventually(partial(running, job), f"the job of {team} runs") for team, job in jobs.items()]
-    note = f"Slurm has no account nlp for {PERSON}: it counts under their default one there"
+    note = f"Slurm has no account nlp for {PERSON}: the job uses the default account in Slurm"
     assert [(one["team"], one["notes"]) for one in shown] == [("vision", []), ("nlp", [note])]
     said = here.cluster.ask("squeue", "--noheader", "--states=RUNNING", "--format=%k %a").splitlines()
     assert {line.rpartition(":")[2] for line in said} == {f"{jobs['vision']}.1 vision", f"{jobs['nlp']}.1 lab"}
@@ -179,7 +179,7 @@ def test_who_has_as_many_jobs_as_slurms_books_allow_waits_for_the_next_place(her
     token = lab.token(PERSON)
     waits = f"echo $DANLU_ARRAY_INDEX >> trace; while [ ! -e {lab.folder}/door ]; do sleep 0.05; done"
     array = lab.danlu(OWNER, "submit", "--array", "1-4", "--", "sh", "-c", waits, token=token).text
-    told = "its account in Slurm has as many jobs as its limit allows"
+    told = "its account in Slurm has reached its limit of jobs"
 
     def held() -> list[str]:
         found = [lab.danlu(OWNER, "why", f"{array}_{task}", "--json", token=token).json() for task in range(1, 5)]

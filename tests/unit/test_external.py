@@ -11,7 +11,7 @@ from danlu.actions.jobs.external import is_others
 from danlu.domain.resources import Ask, Seat
 from danlu.engines.base import ExternalRun, Handle, NodeNow, RunState
 from danlu.engines.slurm.external import (
-    Others,
+    ExternalJobs,
     node_now,
     one_task,
     other_handle,
@@ -109,23 +109,23 @@ def test_what_is_stopped_is_what_the_handle_means() -> None:
 
 
 def test_what_did_not_change_is_not_made_anew() -> None:
-    told = Others()
+    told = ExternalJobs()
     some = [line_of(), line_of(id="18", number=18, state="PENDING", reason="Resources")]
-    told.tell(some, {})
+    told.update(some, {})
     first = told.runs
-    assert told.is_news
-    told.tell([line_of(), replace(some[1], starts_at=AT + 5 * HOUR)], {})
+    assert told.has_changed
+    told.update([line_of(), replace(some[1], starts_at=AT + 5 * HOUR)], {})
     assert told.runs[0] is first[0]
-    assert not told.is_news, "an estimate is no news"
+    assert not told.has_changed, "an estimate is no news"
     assert told.runs[1].estimated_at == AT + 5 * HOUR
-    told.tell([line_of(), replace(some[1], reason="Priority")], {})
-    assert told.is_news
-    told.tell([line_of(), replace(some[1], reason="Priority")], {17: (Seat("n1", 4, gpus=(0,)),)})
-    assert told.is_news, "now it is known where it sits"
-    told.tell([line_of()], {17: (Seat("n1", 4, gpus=(0,)),)})
-    assert told.is_news
-    told.tell([line_of()], {17: (Seat("n1", 4, gpus=(0,)),)})
-    assert not told.is_news
+    told.update([line_of(), replace(some[1], reason="Priority")], {})
+    assert told.has_changed
+    told.update([line_of(), replace(some[1], reason="Priority")], {17: (Seat("n1", 4, gpus=(0,)),)})
+    assert told.has_changed, "now it is known where it sits"
+    told.update([line_of()], {17: (Seat("n1", 4, gpus=(0,)),)})
+    assert told.has_changed
+    told.update([line_of()], {17: (Seat("n1", 4, gpus=(0,)),)})
+    assert not told.has_changed
 
 
 def test_nodes_in_the_words_of_either_release() -> None:

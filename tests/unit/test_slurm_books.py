@@ -9,6 +9,7 @@ import pytest
 from danlu.engines.slurm.accounts import Accounts, Choice, Payer
 from danlu.engines.slurm.commands import Commands
 from danlu.engines.slurm.text.parse_cluster import Association, parse_associations
+from danlu.engines.slurm.timing import Timing
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "slurm"
 _SACCTMGR = """\
@@ -22,7 +23,7 @@ case $* in
 esac
 """
 LI = Payer("lab", "li", "nlp", "gpu")
-DEFAULT = Choice("", "Slurm has no account nlp for li: it counts under their default one there")
+DEFAULT = Choice("", "Slurm has no account nlp for li: the job uses the default account in Slurm")
 
 
 class Books:
@@ -48,11 +49,13 @@ def books(tmp_path: Path) -> Books:
     return Books(tmp_path)
 
 
-def with_accounts(books: Books, test: Callable[[Accounts], Awaitable[None]], **options: float | bool) -> None:
+def with_accounts(
+    books: Books, test: Callable[[Accounts], Awaitable[None]], *, may_make: bool = False, **durations: float
+) -> None:
     async def play() -> None:
         commands = Commands(path=f"{books.folder}:/usr/bin:/bin")
         try:
-            await test(Accounts(commands, **options))  # type: ignore[arg-type]
+            await test(Accounts(commands, Timing(**durations), may_make=may_make))
         finally:
             commands.close()
 
@@ -88,11 +91,11 @@ def test_who_is_missing_costs_no_question_for_each_job(books: Books) -> None:
     async def test(accounts: Accounts) -> None:
         chosen = await asyncio.gather(*(accounts.choose(LI) for _ in range(20)))
         assert set(chosen) == {DEFAULT}
-        assert await accounts.instead_of(Choice("nlp"), LI) == DEFAULT
-        assert await accounts.instead_of(Choice(), LI) is None, "there is nothing below the default"
+        assert await accounts.fallback(Choice("nlp"), LI) == DEFAULT
+        assert await accounts.fallback(Choice(), LI) is None, "there is nothing below the default"
         nobody = Payer("lab", "wang", "cv", "gpu")
         assert await accounts.choose(nobody) == Choice("cv"), "who has no default account cannot fall back to it"
-        assert await accounts.instead_of(Choice("cv"), nobody) is None
+        assert await accounts.fallback(Choice("cv"), nobody) is None
         assert books.asked() == 1
 
     with_accounts(books, test)
@@ -106,9 +109,9 @@ def test_who_is_added_is_found(books: Books) -> None:
         assert books.asked() == 3, "one at first, and two for whom it had missed"
         books.write("lab|li|")
         assert await accounts.choose(LI) == Choice("nlp"), "what was found lasts longer"
-        assert await accounts.instead_of(Choice("nlp"), LI) == DEFAULT, "unless Slurm does not take it"
+        assert await accounts.fallback(Choice("nlp"), LI) == DEFAULT, "unless Slurm does not take it"
 
-    with_accounts(books, test, again_s=0.0)
+    with_accounts(books, test, accounts_retry_s=0.0)
 
 
 def test_books_that_cannot_be_read_leave_it_to_the_controller(books: Books) -> None:
@@ -117,7 +120,7 @@ def test_books_that_cannot_be_read_leave_it_to_the_controller(books: Books) -> N
     async def test(accounts: Accounts) -> None:
         for _ in range(5):
             assert await accounts.choose(LI) == Choice("nlp")
-        instead = await accounts.instead_of(Choice("nlp"), LI)
+        instead = await accounts.fallback(Choice("nlp"), LI)
         assert instead is not None
         assert (instead.name, "did not take the account nlp" in instead.note) == ("", True)
         assert books.asked() == 1
@@ -131,7 +134,7 @@ def test_what_was_known_lasts_while_the_database_is_away(books: Books) -> None:
         (books.folder / "down").touch()
         assert await accounts.choose(LI) == DEFAULT
 
-    with_accounts(books, test, again_s=0.0, lasts_s=0.0)
+    with_accounts(books, test, accounts_retry_s=0.0, accounts_refresh_s=0.0)
 
 
 def test_an_account_is_made_once_where_it_may_be(books: Books) -> None:

@@ -79,7 +79,7 @@ def test_nobody_but_root_becomes_another() -> None:
     with pytest.raises(FileNotFoundError):
         become(me, "sbatch", ["sbatch"])
     if os.getuid() != 0:
-        with pytest.raises(PermissionError, match="only a server of root"):
+        with pytest.raises(PermissionError, match="only a server with root rights"):
             become(other, "/bin/true", ["true"])
 
 
@@ -178,7 +178,7 @@ def test_a_word_that_has_no_end_is_not_kept_either() -> None:
     endless = f"printf '%s: ' \"$0\" >&2; head -c {4 * CHUNK} /dev/zero | tr '\\0' x >&2; sleep {LONG_S:.0f}"
 
     async def scenario() -> None:
-        stream = open_stream(["/bin/sh", "-c", endless], ENV, Person.named(""), tty=False, rows=0, columns=0)
+        stream = open_stream(["/bin/sh", "-c", endless], ENV, Person.named(""), 2.0, tty=False, rows=0, columns=0)
         try:
             heard = 0
             async with asyncio.timeout(LONG_S / 4):
@@ -220,7 +220,7 @@ def test_what_a_person_holds_up_delays_nobody_elses_removal_for_long(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A removal that took too long is tried again by itself, and its owner has one turn in each round."""
-    trash = Trash(str(tmp_path / "trash"))
+    trash = Trash(str(tmp_path / "trash"), retry_s=0.05)
     trash.open()
     turns: list[str] = []
 
@@ -231,7 +231,6 @@ def test_what_a_person_holds_up_delays_nobody_elses_removal_for_long(
         shutil.rmtree(path)
 
     monkeypatch.setattr(unix_become, "remove", removal)
-    monkeypatch.setattr(unix_become, "AGAIN_AFTER_S", 0.05)
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
         trash.take(str(tmp_path / name))

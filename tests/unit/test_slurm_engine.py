@@ -7,7 +7,7 @@ import pwd
 import re
 import threading
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import timedelta
@@ -20,20 +20,30 @@ from danlu.domain.job import RunId
 from danlu.domain.resources import Ask
 from danlu.engines.base import Ending, Handle, Launch, Observation, RunState
 from danlu.engines.slurm import cancel as slurm_cancel
-from danlu.engines.slurm import runs as slurm_runs
 from danlu.engines.slurm import submit as slurm_submit
+from danlu.engines.slurm.commands import Commands
 from danlu.engines.slurm.engine import SlurmEngine
+from danlu.engines.slurm.poll import Poller
 from danlu.engines.slurm.run_folders import Folders, Record
+from danlu.engines.slurm.text.parse_jobs import PastJob
+from danlu.engines.slurm.timing import Timing
 from danlu.errors import EngineDown, Refused
-from danlu.unix import patient_folder
 
 NEVER = timedelta(days=1)
+SHORT = Timing(poll_idle_s=0.01)
+SETTLED = replace(SHORT, settles_after_s=0.0)
 
 
 def slurm_that_lists(
-    tmp_path: Path, *jobs: tuple[int, str, str], programs: dict[str, str] | None = None
+    tmp_path: Path, *jobs: tuple[int, str, str], programs: dict[str, str] | None = None, timing: Timing = SHORT
 ) -> SlurmEngine:
     """An engine whose Slurm says always the same: numbers, states and comments of jobs of root's. It takes ten."""
+    path = commands_that_list(tmp_path, *jobs, programs=programs)
+    return SlurmEngine(str(tmp_path / "shared"), commands_path=path, timing=timing)
+
+
+def commands_that_list(tmp_path: Path, *jobs: tuple[int, str, str], programs: dict[str, str] | None = None) -> str:
+    """The search path of such a Slurm's commands."""
     commands, shared = tmp_path / "commands", tmp_path / "shared"
     commands.mkdir()
     shared.mkdir(exist_ok=True)
@@ -51,7 +61,7 @@ def slurm_that_lists(
     for name, text in programs.items():
         (commands / name).write_text(f"#!/bin/sh\n{text}")
         (commands / name).chmod(0o755)
-    return SlurmEngine(str(shared), commands_path=f"{commands}:/usr/bin:/bin", idle_s=0.01)
+    return f"{commands}:/usr/bin:/bin"
 
 
 def write(tmp_path: Path, *records: Record) -> None:
@@ -104,7 +114,7 @@ def test_a_job_that_borrows_the_name_of_a_run_is_seen_and_counted(tmp_path: Path
     engine = slurm_that_lists(tmp_path, *((number, "RUNNING", "danlu:abcd:a.1") for number in (7, 8)))
 
     async def scenario() -> None:
-        await engine.look()  # by now it is known as which job the run has begun
+        await engine.poll()  # by now it is known as which job the run has begun
         assert [one.id for one in await engine.others()] == ["slurm:8"]
         seen = await seen_of(engine, "a.1")
         assert seen
@@ -113,22 +123,21 @@ def test_a_job_that_borrows_the_name_of_a_run_is_seen_and_counted(tmp_path: Path
     play(engine, scenario)
 
 
-def test_a_run_is_called_what_slurm_calls_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(slurm_runs, "SETTLES_AFTER_S", 0.0)
+def test_a_run_is_called_what_slurm_calls_it(tmp_path: Path) -> None:
     numbers = {"begun.1": 7, "unanswered.1": None, "forgotten.1": 12}
     write(tmp_path, *(Record(run_id, uid=0, at=0.0, tokens=["t"], number=n) for run_id, n in numbers.items()))
     (tmp_path / "shared/heartbeat").touch()  # nobody was away
     (tmp_path / "shared/runs/begun.1/began").write_text("token=t\nrestart=0\njob=7\nnode=n1\nstarted=1000\n")
     borrowed = [(number, "RUNNING", "danlu:abcd:begun.1") for number in (7, 8)]
     jobs = [*borrowed, (9, "PENDING", "danlu:abcd:unanswered.1"), (12, "RUNNING", "")]
-    engine = slurm_that_lists(tmp_path, *jobs, programs={"sacct": "exit 0"})
+    engine = slurm_that_lists(tmp_path, *jobs, programs={"sacct": "exit 0"}, timing=SETTLED)
 
     async def scenario() -> None:
         def name_of(run_id: str) -> str:
             return engine.name_of(engine.handle(RunId(run_id)))
 
         while (seen := await seen_of(engine, "forgotten.1")) is None:
-            await engine.look()
+            await engine.poll()
         assert seen.state is RunState.UNKNOWN
         assert name_of("begun.1") == "slurm:7", "and not what another job of its owner's says"
         assert name_of("unanswered.1") == "slurm:9"
@@ -148,9 +157,9 @@ def test_a_run_has_no_name_before_it_is_submitted(tmp_path: Path) -> None:
         await engine.start([launch])
         assert engine.name_of(launch.handle) == ""
         door.touch()
-        while engine._starts.is_busy:
+        while not (name := engine.name_of(launch.handle)):
             await asyncio.sleep(0.01)
-        assert engine.name_of(launch.handle) == "slurm:17"
+        assert name == "slurm:17"
 
     play(engine, scenario)
 
@@ -165,25 +174,19 @@ def test_a_controller_that_was_restarted_may_have_other_settings(tmp_path: Path)
         assert engine.room_for() == 8
         gone.touch()
         with pytest.raises(EngineDown):
-            await engine.look()
+            await engine.poll()
         settings.write_text("MaxJobCount = 100\n")
         gone.unlink()
-        await engine.look()
+        await engine.poll()
         assert engine.room_for() == 80
 
     play(engine, scenario)
 
 
-def test_after_a_quiet_week_it_still_looks(tmp_path: Path) -> None:
-    engine = slurm_that_lists(tmp_path)
-
-    async def scenario() -> None:
-        engine._calm = 100_000  # looks at which nothing happened
-        before = engine._look.began_at
-        while engine._look.began_at == before:
-            await asyncio.sleep(0.01)
-
-    play(engine, scenario)
+def test_after_a_quiet_week_it_still_looks() -> None:
+    pauses = [Timing().poll_pause_s(calm_polls, is_busy=False) for calm_polls in (0, 1, 100, 100_000)]
+    assert pauses == [0.1, pytest.approx(0.15), 12.0, 12.0]
+    assert Timing().poll_pause_s(100_000, is_busy=True) == 2.0
 
 
 def test_a_controller_that_hung_once_is_soon_asked_again(tmp_path: Path) -> None:
@@ -200,10 +203,9 @@ def test_a_controller_that_hung_once_is_soon_asked_again(tmp_path: Path) -> None
     assert moments[3] - moments[2] < 4.5, "and not only after four times as long as it hung"
 
 
-def test_a_submit_that_was_killed_is_no_refusal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_submit_that_was_killed_is_no_refusal(tmp_path: Path) -> None:
     """Whoever killed it: Slurm may have the job."""
-    monkeypatch.setattr("danlu.engines.slurm.runs.SETTLES_AFTER_S", 0.0)
-    engine = slurm_that_lists(tmp_path, programs={"sbatch": "kill -KILL $$", "sacctmgr": ""})
+    engine = slurm_that_lists(tmp_path, programs={"sbatch": "kill -KILL $$", "sacctmgr": ""}, timing=SETTLED)
 
     async def scenario() -> None:
         launch = launch_of(engine, tmp_path)
@@ -215,7 +217,7 @@ def test_a_submit_that_was_killed_is_no_refusal(tmp_path: Path, monkeypatch: pyt
         assert "killed by signal 9" in seen.reason.text
         await engine.forget([launch.handle])  # it was stopped meanwhile
         assert not (tmp_path / "shared/records/a.1.json").exists()
-        assert not engine._runs.has_active
+        assert await seen_of(engine, "a.1") == Observation(RunState.UNKNOWN)
 
     play(engine, scenario)
 
@@ -230,16 +232,15 @@ def test_a_submit_that_was_killed_is_no_refusal(tmp_path: Path, monkeypatch: pyt
     ids=["does not answer", "knows another's", "knows ours"],
 )
 def test_what_the_books_say_of_a_number_that_slurm_has_let_go(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sacct: str, state: RunState | None, ending: Ending | None
+    tmp_path: Path, sacct: str, state: RunState | None, ending: Ending | None
 ) -> None:
-    monkeypatch.setattr("danlu.engines.slurm.runs.SETTLES_AFTER_S", 0.0)
     write(tmp_path, Record("a.1", uid=0, at=0.0, tokens=["t"], number=7))
     (tmp_path / "shared/heartbeat").write_text("")
-    engine = slurm_that_lists(tmp_path, programs={"sacct": sacct})
+    engine = slurm_that_lists(tmp_path, programs={"sacct": sacct}, timing=SETTLED)
 
     async def scenario() -> None:
         for _ in range(5):
-            await engine.look()
+            await engine.poll()
         seen = await seen_of(engine, "a.1")
         assert (seen and seen.state, seen and seen.ending) == (state, ending)
 
@@ -290,23 +291,25 @@ def test_the_parts_of_a_job_of_others_end_together(tmp_path: Path) -> None:
     assert len(said.read_text().splitlines()) == 2
 
 
-def test_a_script_that_may_not_have_heard_is_told_again_and_not_for_ever(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(slurm_cancel, "AGAIN_S", 0.0)
+def test_a_script_that_may_not_have_heard_is_told_again_and_not_for_ever(tmp_path: Path) -> None:
     write(tmp_path, Record("a.1", uid=0, at=0.0, tokens=["t"], number=7))
     (tmp_path / "shared/runs/a.1/began").write_text("token=t\nrestart=0\njob=7\nnode=n1\nstarted=1000\n")
     said = tmp_path / "said"
-    engine = slurm_that_lists(tmp_path, (7, "RUNNING", "danlu:abcd:a.1"), programs={"scancel": f'echo "$@" >> {said}'})
+    engine = slurm_that_lists(
+        tmp_path,
+        (7, "RUNNING", "danlu:abcd:a.1"),
+        programs={"scancel": f'echo "$@" >> {said}'},
+        timing=replace(SHORT, stop_signal_retry_s=0.0),
+    )
 
     async def scenario() -> None:
-        await engine.look()
+        await engine.poll()
         await engine.stop(engine.handle(RunId("a.1")), grace=NEVER)
-        for _ in range(slurm_cancel.RINGS + 2):
-            await engine._stops.pass_on()
+        for _ in range(slurm_cancel.WAKE_TRIES + 2):
+            await engine.poll_and_act()
 
     play(engine, scenario)
-    assert said.read_text().splitlines() == ["--user=0 --signal=URG --batch 7"] * slurm_cancel.RINGS
+    assert said.read_text().splitlines() == ["--user=0 --signal=URG --batch 7"] * slurm_cancel.WAKE_TRIES
 
 
 @pytest.mark.parametrize("asked_s_ago", [86_400.0, -86_400.0], ids=["long ago", "by a clock that was set back"])
@@ -319,28 +322,30 @@ def test_a_stop_from_before_is_told_before_anything_is_done_by_force(tmp_path: P
     engine = slurm_that_lists(tmp_path, (7, "RUNNING", "danlu:abcd:a.1"), programs={"scancel": f'echo "$@" >> {said}'})
 
     async def scenario() -> None:
-        await engine.look()
-        await engine._stops.pass_on()
-        await engine._stops.pass_on()
+        await engine.poll()
+        await engine.poll_and_act()
+        await engine.poll_and_act()
 
     play(engine, scenario)
     assert said.read_text().splitlines() == ["--user=0 --signal=URG --batch 7"]
 
 
-def test_a_script_that_does_not_end_its_run_in_time_is_ended_by_force(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(slurm_cancel, "OVERDUE", timedelta(0))
+def test_a_script_that_does_not_end_its_run_in_time_is_ended_by_force(tmp_path: Path) -> None:
     write(tmp_path, Record("a.1", uid=0, at=0.0, tokens=["t"], number=7))
     (tmp_path / "shared/runs/a.1/began").write_text("token=t\nrestart=0\njob=7\nnode=n1\nstarted=1000\n")
     said = tmp_path / "said"
-    engine = slurm_that_lists(tmp_path, (7, "RUNNING", "danlu:abcd:a.1"), programs={"scancel": f'echo "$@" >> {said}'})
+    engine = slurm_that_lists(
+        tmp_path,
+        (7, "RUNNING", "danlu:abcd:a.1"),
+        programs={"scancel": f'echo "$@" >> {said}'},
+        timing=replace(SHORT, stop_overdue_s=0.0),
+    )
 
     async def scenario() -> None:
-        await engine.look()
+        await engine.poll()
         await engine.stop(engine.handle(RunId("a.1")), grace=timedelta(0))
         while not said.exists() or "--user=0 7" not in said.read_text().splitlines():
-            await engine._stops.pass_on()
+            await engine.poll_and_act()
 
     play(engine, scenario)
 
@@ -367,14 +372,13 @@ def test_what_cannot_be_cleared_away_of_one_holds_up_nobody(tmp_path: Path) -> N
     assert os.listdir(tmp_path / "shared/runs") == ["b.1"]
 
 
-def test_whom_slurms_books_allow_no_more_jobs_goes_on_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(slurm_submit, "FULL_S", 0.2)
-    monkeypatch.setattr(slurm_runs, "SETTLES_AFTER_S", 0.0)
+def test_whom_slurms_books_allow_no_more_jobs_goes_on_in_order(tmp_path: Path) -> None:
     room, taken = tmp_path / "room", tmp_path / "taken"
     refused = 'echo "sbatch: error: AssocMaxSubmitJobLimit" >&2; exit 1'
     engine = slurm_that_lists(
         tmp_path,
         programs={"sbatch": f'cat > /dev/null; [ -e {room} ] || {{ {refused}; }}; echo "$@" >> {taken}; echo 7'},
+        timing=replace(SETTLED, full_retry_s=0.2),
     )
     names = {"low1": 3, "low2": 3, "high1": 9, "high2": 9}
 
@@ -390,7 +394,7 @@ def test_whom_slurms_books_allow_no_more_jobs_goes_on_in_order(tmp_path: Path, m
             seen = await seen_of(engine, run_id)
             return seen.reason.text if seen and seen.reason else ""
 
-        while not all(["as many jobs as its limit" in await said(one.run_id) for one in launches]):
+        while not all(["reached its limit of jobs" in await said(one.run_id) for one in launches]):
             await start_again()
         room.touch()
         while not taken.exists() or len(taken.read_text().splitlines()) < len(launches):
@@ -400,35 +404,34 @@ def test_whom_slurms_books_allow_no_more_jobs_goes_on_in_order(tmp_path: Path, m
     assert re.findall(r"danlu:abcd:(\w+)\.1", taken.read_text()) == ["high1", "high2", "low1", "low2"]
 
 
-def test_a_lost_answer_is_not_asked_for_again_when_another_finds_a_place(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(slurm_submit, "FULL_S", 0.0)
-    monkeypatch.setattr(slurm_runs, "SETTLES_AFTER_S", 0.0)
+def test_a_lost_answer_is_not_asked_for_again_when_another_finds_a_place(tmp_path: Path) -> None:
     room, tried = tmp_path / "room", tmp_path / "tried"
     refused = 'echo "sbatch: error: AssocMaxSubmitJobLimit" >&2; exit 1'
     asks = f'cat > /dev/null; [ -e {room} ] || {{ {refused}; }}; echo "$@" >> {tried}'
     dies = 'case "$*" in *high*) kill -9 $$;; esac'
-    engine = slurm_that_lists(tmp_path, programs={"sbatch": f"{asks}; {dies}; echo 7"})
+    engine = slurm_that_lists(
+        tmp_path, programs={"sbatch": f"{asks}; {dies}; echo 7"}, timing=replace(SETTLED, full_retry_s=0.0)
+    )
 
     async def scenario() -> None:
         high, low = (
             launch_of(engine, tmp_path, run_id=f"{name}.1", priority=one) for name, one in (("high", 9), ("low", 3))
         )
 
-        async def is_held(launch: Launch) -> bool:
+        async def said(launch: Launch) -> str:
             seen = await seen_of(engine, launch.run_id)
-            return seen is not None and seen.state is RunState.UNKNOWN and seen.reason is not None
+            return seen.reason.text if seen and seen.state is RunState.UNKNOWN and seen.reason else ""
 
         await engine.start([high, low])
-        while not (await is_held(high) and await is_held(low)):
+        while not (await said(high) and await said(low)):
             await asyncio.sleep(0.02)
-        monkeypatch.setattr(slurm_runs, "SETTLES_AFTER_S", 1000.0)  # nobody knows yet what became of it
         room.touch()
-        for launch in (high, low):
-            await engine.start([launch])
-            while engine._starts.is_busy:
-                await asyncio.sleep(0.02)
+        await engine.start([high])
+        while "killed by signal 9" not in await said(high):
+            await asyncio.sleep(0.02)
+        await engine.start([low])
+        while not engine.name_of(low.handle):
+            await asyncio.sleep(0.02)
 
     play(engine, scenario)
     assert sorted(re.findall(r"danlu:abcd:(\w+)\.1", tried.read_text())) == ["high", "low"]
@@ -470,16 +473,21 @@ def test_a_run_that_is_forgotten_while_it_is_submitted_is_stopped(tmp_path: Path
 
 def test_the_books_are_asked_about_more_jobs_than_fit_into_one_command(tmp_path: Path) -> None:
     """The controller was started anew without its memory, and all that waited are gone from it."""
-    engine = slurm_that_lists(
+    path = commands_that_list(
         tmp_path, programs={"sacct": 'for last; do :; done; echo "${last%%,*}|FAILED|1:0|1|2|root"'}
     )
-    numbers = range(10_000_001, 10_020_001)
 
-    async def scenario() -> None:
-        found = await engine._look.remembered(numbers)
-        assert [one.number for one in found] == [10_000_001, 10_005_001, 10_010_001, 10_015_001]
+    async def ask() -> list[PastJob]:
+        commands = Commands(path=path)
+        poller = Poller(commands)
+        try:
+            await poller.read_settings()
+            return await poller.accounting_of(range(10_000_001, 10_020_001))
+        finally:
+            commands.close()
 
-    play(engine, scenario)
+    found = asyncio.run(ask())
+    assert [one.number for one in found] == [10_000_001, 10_005_001, 10_010_001, 10_015_001]
 
 
 @pytest.mark.parametrize(
@@ -498,7 +506,7 @@ def test_what_no_system_takes_is_refused_and_leaves_nothing(tmp_path: Path, odd:
             while not (seen := await seen_of(engine, "a.1")):
                 await asyncio.sleep(0.01)
             assert (seen.state, seen.ending) == (RunState.ENDED, Ending.NOT_STARTED)
-            while engine._runs.records["b.1"].number != 7:
+            while engine._runs.known["b.1"].record.number != 7:
                 await asyncio.sleep(0.01)
         await engine.forget([launch.handle])
 
@@ -530,13 +538,13 @@ def test_that_a_run_may_be_submitted_is_on_the_disk_before_it_is(
     assert synced == [("a.1.json", False), ("records", False)]
 
 
-def test_nothing_is_kept_of_those_that_are_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_kept_of_those_that_are_forgotten(tmp_path: Path) -> None:
     """One waited for a place in Slurm's books, and was stopped; one ended while nobody looked."""
-    monkeypatch.setattr(slurm_runs, "SETTLES_AFTER_S", 0.0)
     write(tmp_path, Record("b.1", uid=0, at=0.0, tokens=["t"], number=7))
     engine = slurm_that_lists(
         tmp_path,
         programs={"sbatch": 'echo "sbatch: error: AssocMaxSubmitJobLimit" >&2; exit 1', "sacctmgr": "", "sacct": ""},
+        timing=SETTLED,
     )
 
     async def scenario() -> None:
@@ -545,8 +553,8 @@ def test_nothing_is_kept_of_those_that_are_forgotten(tmp_path: Path, monkeypatch
         while not (await seen_of(engine, "a.1") and await seen_of(engine, "b.1")):
             await asyncio.sleep(0.01)
         await engine.forget([launch.handle, engine.handle(RunId("b.1"))])
-        await engine.look()
-        kept = {**vars(engine._runs), "full": engine._starts._full}
+        await engine.poll()
+        kept = {**vars(engine._runs), "full": engine._submitter._full}
         assert not [name for name, one in kept.items() if isinstance(one, dict | set) and one]
 
     play(engine, scenario)
@@ -556,8 +564,7 @@ def test_nothing_is_kept_of_those_that_are_forgotten(tmp_path: Path, monkeypatch
 def test_trouble_of_the_server_or_its_folder_fails_no_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, trouble: int
 ) -> None:
-    monkeypatch.setattr(slurm_runs, "SETTLES_AFTER_S", 0.0)
-    engine = slurm_that_lists(tmp_path, programs={"sbatch": "echo 7", "sacctmgr": "", "sacct": ""})
+    engine = slurm_that_lists(tmp_path, programs={"sbatch": "echo 7", "sacctmgr": "", "sacct": ""}, timing=SETTLED)
     fill = Folders._fill
 
     def fail(*_: Any) -> None:
@@ -574,9 +581,8 @@ def test_trouble_of_the_server_or_its_folder_fails_no_run(
         assert os.strerror(trouble) in seen.reason.text
         monkeypatch.setattr(Folders, "_fill", fill)
         await engine.start([launch])
-        while engine._starts.is_busy:
+        while engine.name_of(launch.handle) != "slurm:7":
             await asyncio.sleep(0.01)
-        assert engine._runs.records["a.1"].number == 7
 
     play(engine, scenario)
 
@@ -592,7 +598,7 @@ def test_a_shared_folder_that_hangs_holds_up_nobody_else(tmp_path: Path, monkeyp
     engine = slurm_that_lists(tmp_path, programs={"sbatch": "echo 7", "sacctmgr": ""})
 
     async def scenario() -> None:
-        asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(slurm_submit.OF_ONE_PERSON))
+        asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(slurm_submit.SUBMITS_PER_USER))
         await engine.start([launch_of(engine, tmp_path, run_id=f"{name}.1") for name in "abc"])
         try:
             async with asyncio.timeout(5):
@@ -617,8 +623,7 @@ def test_a_shared_folder_that_hangs_is_said_and_what_was_known_stays(
         return ended(self, record)
 
     monkeypatch.setattr(Folders, "ended", hang)
-    monkeypatch.setattr(patient_folder, "PATIENCE_S", 0.2)
-    engine = slurm_that_lists(tmp_path, (7, "RUNNING", "danlu:abcd:a.1"))
+    engine = slurm_that_lists(tmp_path, (7, "RUNNING", "danlu:abcd:a.1"), timing=replace(SHORT, folder_patience_s=0.2))
 
     async def told() -> str:
         while True:
@@ -627,6 +632,12 @@ def test_a_shared_folder_that_hangs_is_said_and_what_was_known_stays(
             except EngineDown as error:
                 return error.text
             await asyncio.sleep(0.01)
+
+    async def observed() -> Mapping[Handle, Observation]:
+        try:
+            return await engine.observe([engine.handle(RunId("a.1"))])
+        except EngineDown:
+            return {}
 
     async def scenario() -> None:
         handle = engine.handle(RunId("a.1"))
@@ -638,8 +649,8 @@ def test_a_shared_folder_that_hangs_is_said_and_what_was_known_stays(
                 await engine.stop(handle, grace=NEVER)
         finally:
             goes_on.set()
-        while engine._down:
+        while not (seen := await observed()):
             await asyncio.sleep(0.01)
-        assert (await engine.observe([handle]))[handle].state is RunState.RUNNING
+        assert seen[handle].state is RunState.RUNNING
 
     play(engine, scenario)

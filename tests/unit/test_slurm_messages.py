@@ -56,11 +56,11 @@ def captured(name: str, version: str) -> list[str]:
 @pytest.mark.parametrize(
     ("name", "code", "shown"),
     [
-        ("refusals-MaxWall-22.05.8", "quota", "one job may not ask for so much time"),
+        ("refusals-MaxWall-22.05.8", "quota", "too much time for one job"),
         ("refusals-MaxWall-24.11.5", "quota", "; use a shorter `--time`"),
         ("refusals-AllowGroups-22.05.8", "slurm_user", "groups may not use this queue (Slurm: User's group not"),
-        ("refusals-RootOnly-22.05.8", "slurm_user", "; try another `--queue`, or ask who administers Slurm"),
-        ("refusals-RootOnly-24.11.5", "slurm_user", "does not allow it to this person"),
+        ("refusals-RootOnly-22.05.8", "slurm_user", "; try another `--queue`, or ask the administrators of Slurm"),
+        ("refusals-RootOnly-24.11.5", "slurm_user", "does not permit this to the user"),
     ],
 )
 def test_who_may_not_is_told_so(name: str, code: str, shown: str) -> None:
@@ -78,9 +78,8 @@ def test_who_has_enough_jobs_may_have_another_later(version: str) -> None:
     full = explain_full(said)
     assert full is not None
     assert full.code == "quota"
-    assert (
-        "has as many jobs as its limit allows (Slurm: AssocMaxSubmitJobLimit); it is submitted when" in full.full_text
-    )
+    said_of_it = "has reached its limit of jobs (Slurm: AssocMaxSubmitJobLimit); Danlu submits the job when"
+    assert said_of_it in full.full_text
     assert not is_out_of_reach(said)
 
 
@@ -94,12 +93,12 @@ def test_the_words_of_a_site_are_its_own(version: str) -> None:
     many, queue, mute = captured("refusals-site", version)
     assert not any(map(is_out_of_reach, (many, queue, mute)))
     theirs = "You requested too many GPUs.; Read our page about configuration."
-    assert explain_refusal(many) == Reason("not_started", f"Slurm refused it: {theirs}")
+    assert explain_refusal(many) == Reason("not_started", f"Slurm refused the job: {theirs}")
     assert last_words(many) == theirs
     reason = explain_refusal(queue)
     assert reason.code == "no_queue"
     assert "(Slurm: Not on a Monday; Invalid partition name specified)" in reason.full_text
-    assert explain_refusal(mute).text == "Slurm refused it: Unspecified error"
+    assert explain_refusal(mute).text == "Slurm refused the job: Unspecified error"
 
 
 @pytest.mark.parametrize(
@@ -114,7 +113,7 @@ def test_the_words_of_a_site_are_its_own(version: str) -> None:
 def test_a_site_may_use_any_words(words: str) -> None:
     said = f"sbatch: error: {words}\nsbatch: error: Batch job submission failed: Unspecified error\n"
     assert not is_out_of_reach(said)
-    assert explain_refusal(said) == Reason("not_started", f"Slurm refused it: {words}")
+    assert explain_refusal(said) == Reason("not_started", f"Slurm refused the job: {words}")
 
 
 @pytest.mark.parametrize("version", ["22.05.8", "24.11.5"])
@@ -158,19 +157,23 @@ def test_trouble_of_the_controller_is_no_refusal(said: str) -> None:
     ("word", "code", "shown"),
     [
         ("Resources", "no_room", "are free"),
-        ("Priority", "behind", "before it"),
-        ("PartitionDown", "closed", "takes jobs but starts none"),
+        ("Priority", "behind", "higher priority"),
+        ("PartitionDown", "closed", "accepts jobs, but starts none"),
         ("PartitionInactive", "closed", "switched off"),
         ("PartitionTimeLimit", "time_limit", "--time"),
-        ("AssocGrpGRES", "quota", "cards"),
+        ("AssocGrpGRES", "quota", "GPUs"),
         ("AssocGrpCpuLimit", "quota", "cores"),
         ("AssocMaxJobsLimit", "quota", "jobs"),
-        ("QOSMaxGRESPerUser", "quota", "each person"),
-        ("QOSMaxWallDurationPerJobLimit", "quota", "one job may not ask for so much time"),
-        ("AssocMaxGRESPerJob", "quota", "so many cards (its account in Slurm); ask for less: no waiting ends it"),
+        ("QOSMaxGRESPerUser", "quota", "per user"),
+        ("QOSMaxWallDurationPerJobLimit", "quota", "too much time for one job"),
+        (
+            "AssocMaxGRESPerJob",
+            "quota",
+            "too many GPUs for one job (its account in Slurm); ask for less: waiting does not help",
+        ),
         ("BadConstraints", "too_big", "no node"),
         ("ReqNodeNotAvail, UnavailableNodes:gn[1-2]", "closed", "gn[1-2]"),
-        ("BeginTime", "begin_time", "time that is set"),
+        ("BeginTime", "begin_time", "begin time"),
         ("launch failed requeued held", "held", "slurmd"),
         ("Nodes required for job are DOWN, DRAINED or reserved for jobs", "closed", "down"),
         ("NewWordsOfSlurm", "slurm", "NewWordsOfSlurm"),

@@ -3,10 +3,11 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from danlu.engines.slurm.ownership import LINGERS_S, Sorting
+from danlu.engines.slurm.ownership import JobOwnership
 from danlu.engines.slurm.text.parse_jobs import QueueLine
 
 OURS, STRANGER = 1000, 1001
+LINGERS_S = 60.0
 RUNS = ("a.1", "b.1", "c.1")
 
 
@@ -16,14 +17,16 @@ def line(number: int, state: str, run_id: str = "", uid: int = OURS) -> QueueLin
     return QueueLine(str(number), number, state, uid, "li", "gpu", 1, "", 1, 0, "", *times, "None", comment, "train")
 
 
-def look(sorting: Sorting, now: list[QueueLine], owners: dict[str, int], at: float, before: list[QueueLine]) -> None:
+def look(
+    sorting: JobOwnership, now: list[QueueLine], owners: dict[str, int], at: float, before: list[QueueLine]
+) -> None:
     fresh = [one for one in now if one not in before]
     gone = [one for one in before if one not in now]
-    sorting.sort(fresh, gone, began_at=at, owner_of=owners.get, begun_as=lambda run_id: None)
+    sorting.update(fresh, gone, began_at=at, owner_of=owners.get, begun_number=lambda run_id: None)
 
 
-def made() -> Sorting:
-    sorting = Sorting()
+def made() -> JobOwnership:
+    sorting = JobOwnership(lingers_s=LINGERS_S)
     sorting.instance = "abcd"
     return sorting
 
@@ -32,7 +35,7 @@ def test_what_a_forgotten_run_leaves_is_nobodys_and_what_goes_on_is_its_persons(
     sorting, lines = made(), [line(7, "RUNNING", "a.1")]
     look(sorting, lines, {"a.1": OURS}, 1.0, [])
     assert list(sorting.ours) == ["a.1"]
-    sorting.bury("a.1", 7, 2.0)
+    sorting.forget("a.1", 7, 2.0)
     look(sorting, lines, {}, 3.0, lines)
     assert not sorting.ours
     assert not sorting.others, "Slurm has not noticed yet that it is over"
@@ -47,7 +50,7 @@ def test_a_job_that_waits_to_be_a_forgotten_run_is_a_stray_and_one_that_is_being
     sorting.touch("a.1")
     look(sorting, lines, {"a.1": OURS}, 2.0, lines)
     assert not sorting.strays
-    assert list(sorting.calm) == ["a.1"]
+    assert list(sorting.waiting) == ["a.1"]
 
 
 LINES = st.builds(
@@ -74,5 +77,5 @@ def test_step_by_step_is_as_all_at_once(looks: list[tuple[list[QueueLine], dict[
     for sorting in (stepwise, at_once):
         for some in sorting.ours.values():
             some.sort(key=lambda one: one.number)
-    for name in ("ours", "calm", "doubled", "others", "strays", "holding"):
+    for name in ("ours", "waiting", "duplicated", "others", "strays", "placed"):
         assert getattr(stepwise, name) == getattr(at_once, name), name

@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 
 from danlu.domain.job import RunId
+from danlu.domain.parsing import Notice
 from danlu.domain.resources import Ask
 from danlu.engines.base import Ending, Handle, Launch
 from danlu.engines.slurm.text.options import (
-    Habits,
+    ClusterTraits,
     limit_minutes,
     parse_begun,
     parse_comment,
@@ -20,17 +21,17 @@ from danlu.engines.slurm.text.options import (
     render_env,
     render_options,
 )
-from danlu.engines.slurm.text.render import render_inside, render_script
-from danlu.engines.slurm.text.render_ranks import render_rank
+from danlu.engines.slurm.text.render import render_inside, render_rank, render_script
 
+GOLDEN = Path(__file__).parents[1] / "golden" / "slurm" / "scripts"
 LAUNCH = Launch(Handle("h"), RunId("a.1"), ("echo", "it's"), "/w", {}, None, "/l")
 ON_TWO = replace(LAUNCH, ask=Ask(nodes=2))
 
 
 def options(**particulars: object) -> list[str]:
-    habits = Habits(has_accounts=True, models=("NVIDIA_GeForce_RTX_3090",))
+    traits = ClusterTraits(has_accounts=True, models=("NVIDIA_GeForce_RTX_3090",))
     launch = Launch(Handle("h"), RunId("a.1"), ("/bin/echo",), "/w", {}, None, "/l", **particulars)  # type: ignore[arg-type]
-    return render_options(launch, "danlu:i:a.1", "/shared/50%/log", habits)
+    return render_options(launch, "danlu:i:a.1", "/shared/50%/log", traits)
 
 
 def test_an_ask_becomes_options() -> None:
@@ -80,6 +81,25 @@ def _script(launch: Launch) -> str:
 
 def _inside(launch: Launch) -> str:
     return render_inside(launch, "/f o'o")
+
+
+def test_scripts_are_rendered_as_before() -> None:
+    """The files in the golden folder are whole scripts. A change of a `.sh` part changes them too, on purpose."""
+    one = replace(
+        LAUNCH,
+        command=("echo", "it's", "$HOME"),
+        time_limit=timedelta(hours=2),
+        notice=Notice("USR1", timedelta(seconds=60)),
+    )
+    two = replace(one, ask=Ask(nodes=2, cpus=4))
+    scripts = {
+        "run-on-one-node": _script(one),
+        "run-on-two-nodes": render_script(two, "/f o'o", "t", reaches_all=False),
+        "inside": _inside(two),
+        "rank": render_rank("/f o'o"),
+    }
+    for name, text in scripts.items():
+        assert text == (GOLDEN / f"{name}.sh").read_text(), name
 
 
 def test_only_a_run_on_several_nodes_is_begun_by_srun() -> None:

@@ -73,7 +73,7 @@ def test_a_run_that_slurm_ended_and_forgot_is_lost_and_not_failed() -> None:
 def test_a_run_that_slurm_cannot_start_says_what_to_look_at() -> None:
     again = verdict(lines=[state("PENDING", reason="BeginTime")])
     assert again.reason is not None
-    assert (again.attempt, "know the user" in again.reason.text) == (1, True)
+    assert (again.attempt, "have the user" in again.reason.text) == (1, True)
 
 
 def test_of_two_jobs_for_one_run_the_one_that_began_is_it() -> None:
@@ -87,7 +87,7 @@ def test_of_two_jobs_for_one_run_the_one_that_began_is_it() -> None:
 def test_what_is_gone_without_a_word() -> None:
     assert judge(Evidence(number=7), {}) is None
     assert verdict(number=7, is_settled=True).state is RunState.UNKNOWN
-    assert verdict(number=7, is_settled=True, was_blind=True).ending is Ending.LOST
+    assert verdict(number=7, is_settled=True, was_unobserved=True).ending is Ending.LOST
     assert verdict(number=7, is_settled=True, begun=BEGUN).ending is Ending.LOST
     assert verdict(number=7, is_settled=True, stop_asked=True).ending is Ending.STOPPED
     past = PastJob(7, "FAILED", 3, NOW, NOW, "root")

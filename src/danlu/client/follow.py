@@ -29,8 +29,15 @@ class Follow:
     """
 
     def __init__(
-        self, client: Client, opener: Callable[[], Answer] | None, ref: str = "", tail: int | None = None
+        self,
+        client: Client,
+        opener: Callable[[], Answer] | None,
+        ref: str = "",
+        tail: int | None = None,
+        *,
+        reconnect_within_s: float = RECONNECT_WITHIN_S,
     ) -> None:
+        self._reconnect_within_s = reconnect_within_s
         self._client, self._ref, self._tail = client, ref, tail
         self.offset = 0
         self.job: Job | None = None
@@ -111,7 +118,7 @@ class Follow:
 
     def _reopened(self, lost: Lost) -> Answer:
         """Continue from the same byte. Never starts a server: after `danlu down` the server must stay down."""
-        until, pause = monotonic() + RECONNECT_WITHIN_S, 0.02
+        until, pause = monotonic() + self._reconnect_within_s, 0.02
         while True:
             try:
                 return self._opened()
@@ -120,7 +127,7 @@ class Follow:
                     raise
                 if monotonic() >= until:
                     raise ServerDown(
-                        f"{lost.text}, and no server has answered for {RECONNECT_WITHIN_S:.0f} seconds",
+                        f"{lost.text}, and no server has answered for {self._reconnect_within_s:.0f} seconds",
                         f"the job keeps running; `danlu logs -f {self._ref}` follows it again",
                     ) from error
             sleep(pause)

@@ -64,6 +64,7 @@ class Schedule:
         self.dispatcher = dispatcher
         self.outlook = outlook
         self._queues_with = queues_with
+        self.late_s = LATE_S
         self._failure: DanluError | None = None  # why the last tick did not succeed
         self._active_at = time.monotonic()  # when a tick last began or ended
         # Not the default pool: a plan must not wait behind requests that people make.
@@ -80,7 +81,7 @@ class Schedule:
     def trouble(self) -> DanluError | None:
         """Why nothing moves: the last tick failed, or no tick ends."""
         late_s = time.monotonic() - self._active_at
-        if late_s < LATE_S:
+        if late_s < self.late_s:
             return self._failure
         text = f"the scheduler has not moved for {late_s:.0f} seconds, and nothing starts"
         return DanluError(text, "its log may say more; a restart of the server ends no job", code="scheduler_late")

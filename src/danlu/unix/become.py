@@ -95,8 +95,9 @@ class Trash:
     """Folders to remove. `take` moves a folder out of the way at once; one thread of its own removes the content, with
     the rights of the folder's owner. A removal that takes too long is killed, and continues in the next round."""
 
-    def __init__(self, folder: str) -> None:
+    def __init__(self, folder: str, *, retry_s: float = AGAIN_AFTER_S) -> None:
         self._folder = folder
+        self._retry_s = retry_s
         self._is_wanted = threading.Event()
         self._emptying = threading.Lock()
 
@@ -126,7 +127,7 @@ class Trash:
                 while self._is_wanted.is_set():
                     self._is_wanted.clear()
                     if self._remove_all():
-                        self._is_wanted.wait(AGAIN_AFTER_S)
+                        self._is_wanted.wait(self._retry_s)
                         self._is_wanted.set()
             except OSError as error:
                 log.warning("what runs left behind cannot be removed: %s", error)

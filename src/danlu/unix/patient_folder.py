@@ -15,8 +15,9 @@ Found = TypeVar("Found")
 
 
 class PatientFolder:
-    def __init__(self, root: str) -> None:
+    def __init__(self, root: str, *, patience_s: float = PATIENCE_S) -> None:
         self.root = root
+        self._patience_s = patience_s
         self._threads = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="far-folder")
 
     async def apart(self, do: Callable[Given, Found], *given: Given.args, **named: Given.kwargs) -> Found:
@@ -26,7 +27,7 @@ class PatientFolder:
     async def in_time(self, do: Callable[Given, Found], *given: Given.args, **named: Given.kwargs) -> Found:
         """As `apart`; EngineDown if there is no end to it. It may still be done, when the file system goes on."""
         try:
-            async with asyncio.timeout(PATIENCE_S):
+            async with asyncio.timeout(self._patience_s):
                 return await self.apart(do, *given, **named)
         except TimeoutError:
             raise EngineDown(f"the shared folder {self.root} does not answer") from None

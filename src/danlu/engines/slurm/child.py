@@ -1,6 +1,6 @@
-"""A command that belongs to somebody else, and whose pipes they can open too (/proc/PID/fd).
+"""Run a command as another user. That user can open the command's pipes too (/proc/PID/fd).
 
-It is over when its process is, whoever else still holds its pipes; and not much of what it says is read."""
+The command is over when its process ends, even with open pipes, and only a limited part of its output is read."""
 
 import os
 import selectors
@@ -10,13 +10,13 @@ from collections.abc import Mapping, Sequence
 
 from danlu.unix.descriptors import with_usual_limit
 
-MOST_BYTES = 1 << 16  # of each of its outputs
+MOST_BYTES = 1 << 16  # of each output
 
 
 def run_child(
     program: str, argv: Sequence[str], env: Mapping[str, str], stdin: bytes, patience_s: float
 ) -> tuple[int, bytes, bytes]:
-    """Its exit code, output and complaints. Raises TimeoutExpired and OSError."""
+    """The exit code, stdout and stderr. Raises TimeoutExpired and OSError."""
     pipe = subprocess.PIPE
     program, words = with_usual_limit(program, argv)
     process = subprocess.Popen(
@@ -28,22 +28,22 @@ def run_child(
         stdin=pipe,
         stdout=pipe,
         stderr=pipe,
-        start_new_session=True,  # a Ctrl-C for the server is none for it: what it was about to say would be lost
+        start_new_session=True,  # Ctrl-C for the server must not kill a submit before its answer
     )
     try:
-        return _talk(process, stdin, time.monotonic() + patience_s)
+        return _communicate(process, stdin, time.monotonic() + patience_s)
     finally:
-        process.kill()  # nothing, if it is over
-        with process:  # closes our ends of its pipes, and buries it
+        process.kill()  # no effect on an ended process
+        with process:  # closes the pipes and reaps the process
             pass
 
 
-def _talk(process: "subprocess.Popen[bytes]", left: bytes, deadline: float) -> tuple[int, bytes, bytes]:
+def _communicate(process: "subprocess.Popen[bytes]", left: bytes, deadline: float) -> tuple[int, bytes, bytes]:
     assert process.stdin
     assert process.stdout
     assert process.stderr
     stdin, stdout, stderr = (one.fileno() for one in (process.stdin, process.stdout, process.stderr))
-    said = {stdout: bytearray(), stderr: bytearray()}
+    output = {stdout: bytearray(), stderr: bytearray()}
     over = os.pidfd_open(process.pid)
     try:
         with selectors.DefaultSelector() as ready:
@@ -60,18 +60,18 @@ def _talk(process: "subprocess.Popen[bytes]", left: bytes, deadline: float) -> t
                 if stdin in found and not (left := _write(stdin, left)):
                     ready.unregister(stdin)
                     process.stdin.close()
-                for fd in found & said.keys():
-                    if not _hear(fd, said[fd]):
+                for fd in found & output.keys():
+                    if not _read(fd, output[fd]):
                         ready.unregister(fd)
-        for fd, words in said.items():
-            _hear(fd, words)
+        for fd, buffer in output.items():
+            _read(fd, buffer)
     finally:
         os.close(over)
-    return process.wait(), bytes(said[stdout]), bytes(said[stderr])
+    return process.wait(), bytes(output[stdout]), bytes(output[stderr])
 
 
 def _write(fd: int, data: bytes) -> bytes:
-    """What is left of it: nothing, if nobody reads any more."""
+    """The unwritten rest; empty if the reader is gone."""
     try:
         return data[os.write(fd, data) :] if data else b""
     except BlockingIOError:
@@ -80,14 +80,14 @@ def _write(fd: int, data: bytes) -> bytes:
         return b""
 
 
-def _hear(fd: int, words: bytearray) -> bool:
-    """Is there more to come that is worth reading?"""
-    while len(words) < MOST_BYTES:
+def _read(fd: int, buffer: bytearray) -> bool:
+    """True: read again later."""
+    while len(buffer) < MOST_BYTES:
         try:
-            part = os.read(fd, MOST_BYTES - len(words))
+            part = os.read(fd, MOST_BYTES - len(buffer))
         except BlockingIOError:
             return True
         if not part:
             return False
-        words += part
+        buffer += part
     return False

@@ -1,7 +1,7 @@
-"""Slurm's client commands: argument lists, a clean environment, a limit in time, as the right user.
+"""Slurm's client commands: argument lists, a clean environment, a time limit, the right user.
 
-What runs as a person is that person's process: they may stop it, read along, hold its pipes open, and write into them.
-So it is given nothing of ours (`env`, `become`), and what it says is believed about their own run only."""
+A command with a user's rights is that user's process: the user can stop it, read its pipes and write into them. The
+command therefore gets nothing of the server (`env`, `become`), and its answer counts only for the user's own run."""
 
 import asyncio
 import errno
@@ -17,17 +17,15 @@ from typing import ParamSpec, TypeVar
 
 from danlu.engines.slurm.child import run_child
 from danlu.engines.slurm.text.messages import is_out_of_reach, last_words
+from danlu.engines.slurm.timing import Timing
 from danlu.errors import EngineDown
 from danlu.unix.become import as_user
 from danlu.unix.descriptors import with_usual_limit
 
 USUAL_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-# A controller that is busy with a large queue answers late; sbatch itself gives up after MessageTimeout.
-PATIENCE_S = 60.0
-# Times as seconds since 1970, and lists of numbers whole.
-PLAIN = {"SLURM_TIME_FORMAT": "%s", "TZ": "UTC", "SLURM_BITSTR_LEN": "0"}
-PING_AFTER_S = 1.5
-NUMBERS_AT_ONCE = 5000  # Linux passes no longer word to a command than 128 KiB
+# Times in seconds since 1970, and complete lists of numbers.
+MACHINE_READABLE = {"SLURM_TIME_FORMAT": "%s", "TZ": "UTC", "SLURM_BITSTR_LEN": "0"}
+NUMBERS_AT_ONCE = 5000  # Linux limits an argument to 128 KiB
 AT_ONCE = 8
 Given = ParamSpec("Given")
 Found = TypeVar("Found")
@@ -36,13 +34,13 @@ Found = TypeVar("Found")
 @dataclass(frozen=True, slots=True)
 class Answer:
     code: int
-    out: str
-    said: str  # what it wrote to stderr
+    stdout: str
+    stderr: str
 
 
 @dataclass(frozen=True, slots=True)
 class Person:
-    """Whom a command runs as."""
+    """The Unix user of a command."""
 
     name: str
     uid: int
@@ -52,34 +50,36 @@ class Person:
 
     @classmethod
     def named(cls, name: str) -> "Person":
-        """Raises KeyError if there is no such Unix user. An empty name is who we are."""
+        """Raises KeyError for an unknown Unix user. An empty name means the user of the server."""
         entry = pwd.getpwnam(name) if name else pwd.getpwuid(os.getuid())
         return cls(entry.pw_name, entry.pw_uid, entry.pw_gid, entry.pw_dir, entry.pw_shell)
 
 
 class Commands:
-    """`path` leads to the client commands, and jobs begin with it; `conf` is SLURM_CONF. By default: as in our own."""
+    """`path` is the search path of the commands and of jobs, `conf` is SLURM_CONF; the defaults come from the server's
+    environment."""
 
-    def __init__(self, *, path: str = "", conf: str = "") -> None:
-        # Whoever may write where we happen to be must not choose what root runs: no `.`, no empty part.
+    def __init__(self, *, path: str = "", conf: str = "", timing: Timing = Timing()) -> None:
+        self._timing = timing
+        # Only absolute folders: a program in the current folder must never run as root.
         given = (path or os.environ.get("PATH", USUAL_PATH)).split(":")
         self.path = ":".join(part for part in given if part.startswith("/")) or USUAL_PATH
         self.conf = conf or os.environ.get("SLURM_CONF", "")
-        # Threads and not the loop's own processes: those cannot change their user on every loop.
+        # Threads: not every event loop can start a process as another user.
         self._threads = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="slurm")
-        self._questions: set[subprocess.Popen[bytes]] = set()
+        self._running: set[subprocess.Popen[bytes]] = set()
 
     def close(self) -> None:
         self._threads.shutdown(wait=False, cancel_futures=True)
-        # Nobody waits for an answer any more, and without a controller they would try for long.
-        for process in list(self._questions):
+        # Without a controller these commands would retry for long.
+        for process in list(self._running):
             process.kill()
 
     def find(self, command: str) -> str:
         return shutil.which(command, path=self.path) or command
 
     def env(self, person: Person | None = None) -> dict[str, str]:
-        """Of a command. A job inherits it from its `sbatch`, so there is no more in it than every login has."""
+        """The environment of a command. A job inherits the variables of `sbatch`: only those of a plain login."""
         found = {"PATH": self.path, "LANG": "C.UTF-8"}
         if self.conf:
             found["SLURM_CONF"] = self.conf
@@ -87,24 +87,24 @@ class Commands:
             found |= {"HOME": person.home, "USER": person.name, "LOGNAME": person.name, "SHELL": person.shell}
         return found
 
-    async def apart(self, do: Callable[Given, Found], *given: Given.args, **named: Given.kwargs) -> Found:
-        """In a thread of the engine: the default ones may be busy with requests that people make."""
+    async def in_thread(self, do: Callable[Given, Found], *given: Given.args, **named: Given.kwargs) -> Found:
+        """Run in a thread of the engine: requests of people may fill the default threads."""
         return await asyncio.get_running_loop().run_in_executor(self._threads, partial(do, *given, **named))
 
-    async def ask(self, *argv: str, patience_s: float = PATIENCE_S) -> str:
-        """What a question is answered. Raises EngineDown where it is not."""
-        answer = await self.run(argv, extra=PLAIN, patience_s=patience_s)
+    async def query(self, *argv: str, patience_s: float | None = None) -> str:
+        """The answer of a read-only command. Raises EngineDown without an answer."""
+        answer = await self.run(argv, extra=MACHINE_READABLE, patience_s=patience_s)
         if answer.code:
-            words = last_words(answer.said) or f"{argv[0]} ended with {answer.code}"
-            raise EngineDown(f"Slurm does not answer: {words}")
-        return answer.out
+            text = last_words(answer.stderr) or f"{argv[0]} ended with {answer.code}"
+            raise EngineDown(f"Slurm does not answer: {text}")
+        return answer.stdout
 
-    async def ask_or_ping(self, *argv: str) -> str:
-        """As `ask`, but a controller that is gone is noticed at once: clients try for nine seconds."""
-        asked = asyncio.create_task(self.ask(*argv))
+    async def query_or_ping(self, *argv: str) -> str:
+        """As `query`, but ping a silent controller: clients retry a dead controller for nine seconds."""
+        asked = asyncio.create_task(self.query(*argv))
         try:
             while not asked.done():
-                await asyncio.wait({asked}, timeout=PING_AFTER_S)
+                await asyncio.wait({asked}, timeout=self._timing.ping_after_s)
                 if (not asked.done() or asked.exception()) and not await self.is_up():
                     raise EngineDown("the controller of Slurm cannot be reached")
         finally:
@@ -112,12 +112,12 @@ class Commands:
         return await asked
 
     async def is_up(self) -> bool:
-        """Is somebody at the controller's door? One that only hangs counts as up."""
+        """True also for a controller that hangs."""
         try:
-            answer = await self.run(("scontrol", "ping"), patience_s=5)
+            answer = await self.run(("scontrol", "ping"), patience_s=self._timing.ping_patience_s)
         except EngineDown:
             return True
-        return answer.code == 0 and ("UP" in answer.out or "hung" in answer.out)
+        return answer.code == 0 and ("UP" in answer.stdout or "hung" in answer.stdout)
 
     async def run(
         self,
@@ -126,78 +126,81 @@ class Commands:
         person: Person | None = None,
         stdin: str = "",
         extra: Mapping[str, str] | None = None,
-        patience_s: float = PATIENCE_S,
+        patience_s: float | None = None,
     ) -> Answer:
         env = {**self.env(person), **(extra or {})}
-        words = (self.find(argv[0]), *argv[1:])
+        command = (self.find(argv[0]), *argv[1:])
+        patience_s = self._timing.command_patience_s if patience_s is None else patience_s
         loop = asyncio.get_running_loop()
         try:
             if person is None:
-                return await loop.run_in_executor(self._threads, self._ask, words, env, stdin, patience_s)
-            return await loop.run_in_executor(self._threads, _run_as, person, words, env, stdin, patience_s)
+                return await loop.run_in_executor(self._threads, self._run_own, command, env, stdin, patience_s)
+            return await loop.run_in_executor(self._threads, _run_as, person, command, env, stdin, patience_s)
         except subprocess.TimeoutExpired:
             raise EngineDown(f"Slurm does not answer: {argv[0]} took more than {patience_s:.0f} seconds") from None
         except FileNotFoundError:
-            raise EngineDown(f"the command {argv[0]} of Slurm is not here", "install Slurm's client commands") from None
+            raise EngineDown(
+                f"this machine lacks the Slurm command {argv[0]}", "install Slurm's client commands"
+            ) from None
         except OSError as error:
             raise EngineDown(f"{argv[0]} cannot be run: {error.strerror}") from None
-        except RuntimeError:  # the threads are gone
+        except RuntimeError:  # the threads are closed
             raise EngineDown("the Slurm engine is closed") from None
 
-    def _ask(self, argv: tuple[str, ...], env: dict[str, str], stdin: str, patience_s: float) -> Answer:
+    def _run_own(self, argv: tuple[str, ...], env: dict[str, str], stdin: str, patience_s: float) -> Answer:
         pipe = subprocess.PIPE
         given = pipe if stdin else subprocess.DEVNULL
         program, words = with_usual_limit(argv[0], argv)
-        # Not a pipe: a command with much to say would wait for its reader again and again.
+        # A file instead of a pipe: a long answer would wait for its reader again and again.
         with (
             open(os.memfd_create("answer"), "r+b") as file,
             subprocess.Popen(
                 words, executable=program, env=env, cwd="/", stdin=given, stdout=file, stderr=pipe
             ) as process,
         ):
-            self._questions.add(process)
+            self._running.add(process)
             try:
-                _, said = process.communicate(stdin.encode() or None, timeout=patience_s)
+                _, stderr = process.communicate(stdin.encode() or None, timeout=patience_s)
             finally:
-                process.kill()  # nothing, if it is over
-                self._questions.discard(process)
+                process.kill()  # no effect on an ended process
+                self._running.discard(process)
             file.seek(0)
-            return Answer(process.returncode, _text(file.read()), _text(said))
+            return Answer(process.returncode, _text(file.read()), _text(stderr))
 
 
 def _run_as(person: Person, argv: tuple[str, ...], env: dict[str, str], stdin: str, patience_s: float) -> Answer:
     given = stdin.encode("utf-8", "surrogateescape")
-    code, out, said = run_child(*become(person, argv[0], argv), env, given, patience_s)
-    return Answer(code, _text(out), _text(said))
+    code, stdout, stderr = run_child(*become(person, argv[0], argv), env, given, patience_s)
+    return Answer(code, _text(stdout), _text(stderr))
 
 
 def may_become(person: Person) -> bool:
     return os.getuid() in (0, person.uid)
 
 
-def become(person: Person, program: str, words: Sequence[str]) -> tuple[str, list[str]]:
-    """The program and words that run it as somebody else: rights are dropped before anything of theirs is read.
-    Raises PermissionError, and FileNotFoundError if there is no such command."""
+def become(person: Person, program: str, argv: Sequence[str]) -> tuple[str, list[str]]:
+    """The program and arguments for a run as this user: rights are dropped before any file of the user is read.
+    Raises PermissionError, and FileNotFoundError for a missing command."""
     if not os.path.isabs(program):
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), program)
     if person.uid == os.getuid():
-        return program, list(words)
+        return program, list(argv)
     if not may_become(person):
-        raise PermissionError(errno.EPERM, f"only a server of root can run it as {person.name}")
-    return as_user(person.uid, person.gid, os.getgrouplist(person.name, person.gid), program, words)
+        raise PermissionError(errno.EPERM, f"only a server with root rights can run commands as {person.name}")
+    return as_user(person.uid, person.gid, os.getgrouplist(person.name, person.gid), program, argv)
 
 
 def _text(data: bytes) -> str:
     return data.decode("utf-8", "surrogateescape")
 
 
-def listed_together(numbers: Collection[int]) -> Iterator[str]:
-    """`7,8,9`: as few words as will do."""
+def number_lists(numbers: Collection[int]) -> Iterator[str]:
+    """`7,8,9`: as few arguments as possible."""
     ordered = sorted(numbers)
     for start in range(0, len(ordered), NUMBERS_AT_ONCE):
         yield ",".join(map(str, ordered[start : start + NUMBERS_AT_ONCE]))
 
 
-def is_trouble(answer: Answer) -> bool:
-    """Did it fail for the controller's sake and not for the asker's?"""
-    return answer.code != 0 and is_out_of_reach(answer.said)
+def is_unreachable(answer: Answer) -> bool:
+    """True: the command failed because of the controller, not because of its arguments."""
+    return answer.code != 0 and is_out_of_reach(answer.stderr)

@@ -1,4 +1,4 @@
-"""The Slurm engine: Slurm queues and places; a run is known by its own id, never by Slurm's number alone."""
+"""The Slurm engine. Slurm queues and places jobs; the run id identifies a run, never Slurm's number alone."""
 
 import asyncio
 import contextlib
@@ -17,42 +17,36 @@ from danlu.domain.resources import Node
 from danlu.engines.base import Ending, ExternalRun, Handle, Launch, LogSource, NodeNow, Observation, RunState, Stream
 from danlu.engines.log_files import LogFiles
 from danlu.engines.slurm.accounts import Accounts
-from danlu.engines.slurm.cancel import Stops
-from danlu.engines.slurm.commands import Commands, Person, is_trouble
+from danlu.engines.slurm.cancel import Canceller
+from danlu.engines.slurm.commands import Commands, Person, is_unreachable
 from danlu.engines.slurm.external import PREFIX, node_now, one_task, stop_words
 from danlu.engines.slurm.kind import ABILITIES
-from danlu.engines.slurm.poll import Look
-from danlu.engines.slurm.priorities import Order
+from danlu.engines.slurm.poll import Poller
+from danlu.engines.slurm.priorities import Priorities
 from danlu.engines.slurm.run_folders import Folders, check_run_id
 from danlu.engines.slurm.runs import Runs
 from danlu.engines.slurm.streams import open_stream
-from danlu.engines.slurm.submit import Starts
+from danlu.engines.slurm.submit import Submitter
 from danlu.engines.slurm.text.messages import ALREADY_OVER, last_words
 from danlu.engines.slurm.text.parse_cluster import NodeFacts, parse_hostlist
+from danlu.engines.slurm.timing import Timing
 from danlu.engines.slurm.verdict import UNKNOWN
 from danlu.errors import EngineDown, Refused
 from danlu.unix.patient_folder import PatientFolder
 
 log = logging.getLogger(__name__)
 
-IDLE_S = 12.0  # between looks when nothing of ours is there
-BUSY_S = 2.0  # … when something is, and nothing happens
-SOON_S = 0.1  # … when something was just started or stopped; from there slower and slower
-BEAT_S = 0.25  # between glances at what runs have written down, which cost the controller nothing
-CALM = 20  # looks after which nothing gets slower any more
-NODES_S = 15.0
-SETTINGS_S = 600.0
 OUR_PART = 0.8
 _FOREIGN = Observation(
     RunState.ENDED,
     ending=Ending.LOST,
-    reason=Reason("lost", "Danlu was restarted with another folder of runs since, and nobody knows how it ended"),
+    reason=Reason("lost", "Danlu was restarted with another folder of runs since; exit status unknown"),
 )
 
 
 class SlurmEngine:
-    """Engine, Reachable and SeesOthers. `shared_dir` is a folder that all nodes see under the same name; beside it is
-    the folder `logs`. `makes_accounts`: accounts of teams that are missing in Slurm's books are added to them."""
+    """Engine, Reachable and SeesOthers. All nodes see the folder `shared_dir` under the same name; the folder `logs` is
+    beside it. `makes_accounts`: add missing accounts of teams to Slurm."""
 
     name = "slurm"
     abilities = ABILITIES
@@ -65,29 +59,29 @@ class SlurmEngine:
         commands_path: str = "",
         conf: str = "",
         makes_accounts: bool = False,
-        idle_s: float = IDLE_S,
+        timing: Timing = Timing(),
     ) -> None:
-        self._commands = Commands(path=commands_path, conf=conf)
-        self._folders = Folders(shared_dir)
+        self._commands = Commands(path=commands_path, conf=conf, timing=timing)
+        self._folders = Folders(shared_dir, patience_s=timing.folder_patience_s)
         files_dir = os.path.dirname(shared_dir)
         self._logs = LogFiles(f"{files_dir}/logs", PatientFolder(files_dir))
-        self._look = Look(self._commands)
-        self._runs = Runs(self._folders, self._look)
-        accounts = Accounts(self._commands, may_make=makes_accounts)
-        self._order = Order(self._commands, self._folders, self._runs)
-        self._starts = Starts(
-            self._commands, self._folders, self._look, self._runs, accounts, self._order, self._submitted
+        self._poller = Poller(self._commands, timing)
+        self._runs = Runs(self._folders, self._poller, timing)
+        accounts = Accounts(self._commands, timing, may_make=makes_accounts)
+        self._priorities = Priorities(self._commands, self._folders, self._runs)
+        self._submitter = Submitter(
+            self._commands, self._folders, self._poller, self._runs, accounts, self._priorities, self._submitted, timing
         )
-        self._stops = Stops(self._commands, self._folders, self._look, self._runs, self._woken)
-        self._idle_s = idle_s
+        self._canceller = Canceller(self._commands, self._folders, self._poller, self._runs, self._wake_watcher, timing)
+        self._timing = timing
         self._on_change: Callable[[], None] = lambda: None
         self._observed: tuple[list[Handle], tuple[int, set[str]], Mapping[Handle, Observation]] | None = None
-        self._down = "it was not asked yet"
+        self._down = "Slurm was not asked yet"
         self._down_since = datetime.now(UTC)
         self._wake = asyncio.Event()
-        self._looking = asyncio.Lock()
-        self._away_since: float | None = None  # when we last looked, as long as nobody has caught up with that
-        self._calm = 0
+        self._polling = asyncio.Lock()
+        self._away_since: float | None = None  # last poll of an earlier server, until its gap is read from accounting
+        self._calm_polls = 0
         self._watcher: asyncio.Task[None] | None = None
         self._is_open = False
 
@@ -96,14 +90,14 @@ class SlurmEngine:
     async def open(self, on_change: Callable[[], None]) -> None:
         self._on_change = on_change
         self._runs.load(await self._folders.apart(self._folders.open))
-        self._order.load()
-        self._stops.load()
-        self._away_since = self._folders.last_beat()
+        self._priorities.load()
+        self._canceller.load()
+        self._away_since = self._folders.last_heartbeat()
         self._down_since = self._folders.down_since() or self._down_since
-        self._look.jobs.instance = self._folders.instance
+        self._poller.jobs.instance = self._folders.instance
         self._is_open = True
-        with contextlib.suppress(EngineDown):  # the server works without it, and says so
-            await self.look()
+        with contextlib.suppress(EngineDown):  # the server starts without Slurm, and reports the trouble
+            await self.poll()
         self._watcher = asyncio.create_task(self._watch())
 
     async def close(self) -> None:
@@ -113,8 +107,8 @@ class SlurmEngine:
             self._watcher.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await self._watcher
-        await self._stops.close()
-        await self._starts.close()
+        await self._canceller.close()
+        await self._submitter.close()
         self._commands.close()
         self._folders.close()
         self._logs.close()
@@ -123,43 +117,43 @@ class SlurmEngine:
         return [facts.node for facts in await self.node_facts()]
 
     async def node_facts(self) -> Sequence[NodeFacts]:
-        """Nodes with what is taken of them, and the queues that they serve."""
+        """Nodes with their use and their queues."""
         self._check_up()
-        if time.monotonic() - self._look.nodes_at > NODES_S:
-            await self._look.look_at_nodes()
-        return self._look.nodes
+        if time.monotonic() - self._poller.nodes_at > self._timing.refresh_nodes_s:
+            await self._poller.read_nodes()
+        return self._poller.nodes
 
     def queues(self) -> Sequence[Queue]:
-        """The partitions, each with whom it is for: by its Unix groups, or root alone."""
+        """The partitions with their permitted Unix groups; `RootOnly`: root alone."""
         return [
             Queue(
                 name=one.name,
                 nodes=frozenset(nodes),
                 users=frozenset({"root"} if one.is_for_root else ()),
-                groups=_asked_of_people(one.groups),
+                groups=_groups_to_check(one.groups),
                 besides=f"in Slurm: {one.besides}" if one.besides else "",
                 max_time=one.max_time,
                 default_time=one.default_time,
                 is_default=one.is_default,
                 closed="" if one.state == "UP" else f"it is {one.state} in Slurm",
-                takes_jobs=one.state in ("UP", "DOWN"),  # as Slurm has it: DOWN, jobs may come and wait
+                takes_jobs=one.state in ("UP", "DOWN"),  # a DOWN partition accepts jobs and starts none
             )
-            for one in self._look.partitions
-            if (nodes := parse_hostlist(one.nodelist))  # one without nodes is none
+            for one in self._poller.partitions
+            if (nodes := parse_hostlist(one.nodelist))  # a partition without nodes runs nothing
         ]
 
     def room_for(self) -> int:
-        """A controller that is full makes everybody's `sbatch` wait: a part of what it takes is left to others. What is
-        over fills it too, until it is forgotten there."""
-        records = self._runs.records
-        coming = sum(records[run_id].end is None for run_id in records.keys() - self._look.jobs.ours.keys())
-        return max(0, int(self._look.max_job_count * OUR_PART) - self._look.listed - coming)
+        """How many more jobs Danlu may submit. A part of MaxJobCount stays free: a full controller blocks `sbatch` for
+        all users. Ended jobs count until Slurm forgets them."""
+        ours = self._poller.jobs.ours
+        coming = sum(run.is_active for run_id, run in self._runs.known.items() if run_id not in ours)
+        return max(0, int(self._poller.max_job_count * OUR_PART) - self._poller.listed - coming)
 
     async def reorder(self, first: Mapping[Handle, bool]) -> None:
         for handle, is_first in first.items():
             if self._is_ours(handle):
-                self._order.boost(_run_id(handle), is_first)
-        self._woken()
+                self._priorities.boost(_run_id(handle), is_first)
+        self._wake_watcher()
 
     def handle(self, run_id: RunId) -> Handle:
         check_run_id(run_id)
@@ -169,29 +163,29 @@ class SlurmEngine:
         self._check_up()
         for launch in launches:
             if self._is_ours(launch.handle) and not self._runs.is_known(launch.run_id):
-                self._starts.begin(launch)
+                self._submitter.submit(launch)
 
     async def observe(self, handles: Collection[Handle]) -> Mapping[Handle, Observation]:
         self._check_up()
-        wanted, stamp = list(handles), (self._runs.news, set(self._starts.on_the_way))
-        # Thousands may wait in the queue as they did before.
+        wanted, stamp = list(handles), (self._runs.changes, set(self._submitter.submitting_ids))
+        # Thousands of pending runs often stay unchanged.
         if self._observed is None or (wanted, stamp) != self._observed[:2]:
             self._observed = wanted, stamp, self._observe(wanted)
         return self._observed[2]
 
     def _observe(self, handles: Sequence[Handle]) -> Mapping[Handle, Observation]:
         found: dict[Handle, Observation] = {}
-        seen, records, on_the_way = self._runs.seen, self._runs.records, self._starts.on_the_way
+        known, submitting_ids = self._runs.known, self._submitter.submitting_ids
         for handle in handles:
             run_id = _run_id(handle)
             if not self._is_ours(handle):
                 found[handle] = _FOREIGN
-            elif run_id in on_the_way:
+            elif run_id in submitting_ids:
                 continue
-            elif run_id in seen:
-                found[handle] = seen[run_id]
-            elif run_id not in records:
+            elif run_id not in known:
                 found[handle] = UNKNOWN
+            elif seen := known[run_id].seen:
+                found[handle] = seen
         return found
 
     async def stop(self, handle: Handle, *, grace: timedelta, notice: Notice | None = None) -> None:
@@ -199,29 +193,30 @@ class SlurmEngine:
         if handle.startswith("slurm-job:"):
             await self._stop_other(handle)
             return
-        record = self._runs.records.get(_run_id(handle))
+        record = self._runs.record_of(_run_id(handle))
         if record is None or record.end or not self._is_ours(handle):
             return
-        await self._stops.ask(record, grace, notice)
+        await self._canceller.request(record, grace, notice)
 
     def ended(self) -> Collection[Handle]:
-        seen = self._runs.seen
-        return [self.handle(RunId(run_id)) for run_id, one in seen.items() if one.state is RunState.ENDED]
+        known = self._runs.known
+        return [self.handle(RunId(run_id)) for run_id, run in known.items() if run.state is RunState.ENDED]
 
     async def forget(self, handles: Collection[Handle]) -> None:
         self._check_up()
         gone = [_run_id(handle) for handle in handles if self._is_ours(handle)]
-        self._starts.let_go(gone)
-        await self._runs.forget([run_id for run_id in gone if run_id not in self._starts.on_the_way])
-        for run_id in [run_id for run_id in gone if run_id in self._starts.on_the_way]:
-            await self._stops.ask(self._runs.records[run_id], timedelta(0), None)  # nobody wants it any more
+        self._submitter.drop(gone)
+        await self._runs.forget([run_id for run_id in gone if run_id not in self._submitter.submitting_ids])
+        # A running submit cannot be taken back: stop its run.
+        for run_id in [run_id for run_id in gone if run_id in self._submitter.submitting_ids]:
+            await self._canceller.request(self._runs.known[run_id].record, timedelta(0), None)
 
     def logs(self, run_id: RunId) -> LogSource:
         return self._logs.of(run_id)
 
     async def others(self) -> Sequence[ExternalRun]:
         self._check_up()
-        return self._look.others_told.runs
+        return self._poller.external.runs
 
     def one_of(self, together: ExternalRun, ref: str) -> ExternalRun | None:
         return one_task(together, ref)
@@ -231,7 +226,7 @@ class SlurmEngine:
         return "" if number is None else f"{PREFIX}{number}"
 
     def nodes_now(self) -> Mapping[str, NodeNow]:
-        return {facts.node.name: node_now(facts) for facts in self._look.nodes}
+        return {facts.node.name: node_now(facts) for facts in self._poller.nodes}
 
     async def shell(
         self,
@@ -245,20 +240,20 @@ class SlurmEngine:
     ) -> Stream:
         self._check_up()
         run_id = _run_id(handle)
-        seen, line = self._runs.seen.get(run_id), self._runs.line_of(run_id)
+        seen, line = self._runs.seen_of(run_id), self._runs.line_of(run_id)
         if seen is None or line is None or seen.state is not RunState.RUNNING or not self._is_ours(handle):
             raise Refused("no process can be started inside: this run is not running", code="not_running")
         try:
             person = Person.named(pwd.getpwuid(line.uid).pw_name)
         except KeyError:
-            raise Refused("this machine no longer knows the user of this run", code="no_unix_user") from None
+            raise Refused("this machine no longer has the user of this run", code="no_unix_user") from None
         options = ["--pty"] if tty else ["--unbuffered"]
         where = f"--nodelist={seen.seats[0].node}" if seen.seats else "--relative=0"
-        words = ["srun", f"--jobid={line.number}", "--overlap", "--nodes=1", "--ntasks=1", where]
+        srun = [self._commands.find("srun"), f"--jobid={line.number}", "--overlap", "--nodes=1", "--ntasks=1", where]
         inside = ["/bin/bash", f"{self._folders.folder(run_id)}/inside", "enter", *argv]
         env = self._commands.env(person) | {"TERM": term}
-        words[0] = self._commands.find("srun")
-        return open_stream([*words, *options, *inside], env, person, tty=tty, rows=rows, columns=columns)
+        argv = (*srun, *options, *inside)
+        return open_stream(argv, env, person, self._timing.hang_up_s, tty=tty, rows=rows, columns=columns)
 
     # Inside
 
@@ -272,60 +267,63 @@ class SlurmEngine:
             raise EngineDown(f"{self._down} (since {self._down_since:%Y-%m-%d %H:%M:%S} UTC)")
 
     def _submitted(self) -> None:
-        self._woken()
+        self._wake_watcher()
         self._on_change()
 
-    def _woken(self) -> None:
-        """Something is about to happen: look soon, and again soon after."""
-        self._calm = 0
+    def _wake_watcher(self) -> None:
+        """A change is near: poll soon, and often."""
+        self._calm_polls = 0
         self._wake.set()
 
     async def _watch(self) -> None:
         while True:
             try:
                 await self._pause()
-                await self.look()
-                await self._stops.pass_on()
-                await self._order.put_right()
+                await self.poll_and_act()
             except EngineDown:
-                pass  # said once in `look`, and to everybody who asks
+                pass  # `poll` logged the trouble, and every verb reports it
             except Exception:
-                log.exception("a look at Slurm failed")
-                await asyncio.sleep(BUSY_S)  # whatever failed: others are heard meanwhile
+                log.exception("a poll of Slurm failed")
+                await asyncio.sleep(self._timing.poll_busy_s)  # avoid a busy loop
 
     async def _pause(self) -> None:
-        """Until the next look is due; meanwhile what runs write down themselves is seen at once."""
-        self._calm = min(self._calm + 1, CALM)
-        is_busy = self._runs.has_active or self._starts.is_busy
-        most = BUSY_S if is_busy and not self._down else self._idle_s
-        wait_s = max(min(SOON_S * 1.5**self._calm, most), 4 * self._look.took_s)
-        until = time.monotonic() + wait_s
+        """Wait for the next poll. Meanwhile read the exit files of running runs."""
+        timing, self._calm_polls = self._timing, self._calm_polls + 1
+        is_busy = not self._down and (self._runs.has_active or self._submitter.is_busy)
+        pause_s = timing.poll_pause_s(self._calm_polls, is_busy=is_busy)
+        until = time.monotonic() + max(pause_s, 4 * self._poller.took_s)
         while (left := until - time.monotonic()) > 0:
             self._wake.clear()
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(min(left, BEAT_S)):
+                async with asyncio.timeout(min(left, timing.read_folders_s)):
                     await self._wake.wait()
-                until = min(until, time.monotonic() + max(SOON_S, 4 * self._look.took_s))
+                until = min(until, time.monotonic() + max(timing.poll_soon_s, 4 * self._poller.took_s))
             try:
-                is_news = await self._runs.glance()
+                is_news = await self._runs.read_exits()
             except EngineDown as error:
                 await self._went_down(error)
                 return
             if is_news:
                 self._on_change()
-                self._woken()
+                self._wake_watcher()
 
-    async def look(self) -> None:
-        """Ask Slurm now, and not when it is due."""
-        async with self._looking:
+    async def poll_and_act(self) -> None:
+        """One round: ask Slurm, then send the stops and priorities that are due."""
+        await self.poll()
+        await self._canceller.send_due()
+        await self._priorities.apply()
+
+    async def poll(self) -> None:
+        """Ask Slurm now."""
+        async with self._polling:
             try:
-                # Whoever restarts it, or has it read its files again, may have changed its settings.
-                if self._down or time.monotonic() - self._look.learned_at > SETTINGS_S:
-                    await self._look.learn()
-                await self._look.look(self._runs.owner_of, self._runs.begun_as)
-                is_news = await self._catch_up() or self._look.has_new_nodes or self._look.others_told.is_news
+                # After a restart or `scontrol reconfigure` Slurm may have other settings.
+                if self._down or time.monotonic() - self._poller.settings_at > self._timing.refresh_settings_s:
+                    await self._poller.read_settings()
+                await self._poller.poll(self._runs.owner_of, self._runs.begun_number)
+                is_news = await self._read_missed() or self._poller.has_new_nodes or self._poller.external.has_changed
                 has_changed = await self._runs.settle()
-                await self._folders.in_time(self._folders.beat)
+                await self._folders.in_time(self._folders.write_heartbeat)
             except EngineDown as error:
                 await self._went_down(error)
                 raise
@@ -333,7 +331,7 @@ class SlurmEngine:
             if was_down:
                 await self._write_down_since(None)
             if was_down or has_changed:
-                self._calm = 0
+                self._calm_polls = 0
                 is_news = True
             if is_news:
                 self._on_change()
@@ -349,46 +347,48 @@ class SlurmEngine:
         await self._write_down_since(self._down_since)
 
     async def _write_down_since(self, at: datetime | None) -> None:
-        with contextlib.suppress(EngineDown):  # it is the folder itself
+        with contextlib.suppress(EngineDown):  # the shared folder is the trouble
             await self._folders.in_time(self._folders.write_down_since, at)
 
-    async def _catch_up(self) -> bool:
-        """Once after we were away; again until the books can be asked. True if somebody ended meanwhile."""
+    async def _read_missed(self) -> bool:
+        """Read the jobs of others that ended before this server started. True: there are some."""
         since, self._away_since = self._away_since, None
         try:
             if since is not None:
-                await self._look.look_back(since)
+                await self._poller.read_past(since)
         except EngineDown:
             self._away_since = since
-        return since is not None and bool(self._look.others_told.past)
+        return since is not None and bool(self._poller.external.past)
 
     async def _cancel_extras(self) -> None:
         try:
             dropped = await self._runs.drop_extras()
         except OSError as error:
-            log.warning("second copies of runs stay in Slurm's queue for now: %s", error.strerror)
+            log.warning("duplicate jobs stay in Slurm's queue for now: %s", error.strerror)
             dropped = []
         me = os.getuid()
-        strays = [line for line in self._look.jobs.strays.values() if me in (0, line.uid)]  # else anybody's word
-        await self._stops.cancel_waiting([*dropped, *strays])
+        # Without root only own jobs: the comment of another user proves nothing.
+        strays = [line for line in self._poller.jobs.strays.values() if me in (0, line.uid)]
+        await self._canceller.cancel_waiting([*dropped, *strays])
 
     async def _stop_other(self, handle: Handle) -> None:
-        """By the number that this job has now: tomorrow it may be another's."""
-        if time.monotonic() - self._look.began_at > 1.0:  # not for each task of an array
-            await self.look()
-        for line in list(self._look.jobs.others.values()):
-            if not line.is_over and (words := stop_words(line, handle)):
-                answer = await self._commands.run(words)
-                if is_trouble(answer):
-                    raise EngineDown(f"Slurm does not answer: {last_words(answer.said)}")
-                said = last_words(answer.said)
-                if answer.code and said not in ALREADY_OVER:
-                    raise Refused(f"Slurm does not let this server stop it: {said}", "its owner can: `scancel`")
-        self._woken()
+        """Stop an external job by its current number: Slurm reuses numbers."""
+        age_s = time.monotonic() - self._poller.began_at
+        if age_s > self._timing.refresh_before_stop_s:  # one poll serves all tasks of an array
+            await self.poll()
+        for line in list(self._poller.jobs.others.values()):
+            if not line.is_over and (command := stop_words(line, handle)):
+                answer = await self._commands.run(command)
+                if is_unreachable(answer):
+                    raise EngineDown(f"Slurm does not answer: {last_words(answer.stderr)}")
+                message = last_words(answer.stderr)
+                if answer.code and message not in ALREADY_OVER:
+                    raise Refused(f"Slurm does not let this server stop the job: {message}", "its owner can: `scancel`")
+        self._wake_watcher()
 
 
-def _asked_of_people(groups: frozenset[str]) -> frozenset[str]:
-    """Of a server that is not root all runs are its own user's: then it is that user who must be in one of them."""
+def _groups_to_check(groups: frozenset[str]) -> frozenset[str]:
+    """Without root, all runs belong to the server's user: only the groups of that user matter."""
     with contextlib.suppress(KeyError):
         if os.getuid() and {grp.getgrnam(name).gr_gid for name in groups} & {os.getgid(), *os.getgroups()}:
             return frozenset()

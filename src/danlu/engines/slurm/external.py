@@ -1,4 +1,4 @@
-"""Jobs of Slurm that did not come through Danlu, as runs of others; and nodes in Slurm's own words. Pure."""
+"""External jobs (submitted without Danlu) as runs, and nodes with Slurm's own states. Pure."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -14,65 +14,65 @@ from danlu.engines.slurm.text.parse_cluster import NodeFacts, parse_gres, parse_
 from danlu.engines.slurm.text.parse_jobs import QueueLine
 
 Seats = tuple[Seat, ...]
-PREFIX = "slurm:"  # of what people call jobs of Slurm
-MOST_TASKS = 4_000_001  # of one array
-# The line with which it was submitted may hold anything, and is the last.
+PREFIX = "slurm:"  # of the ids that people use for jobs of Slurm
+MOST_TASKS = 4_000_001  # per array
+# SubmitLine comes last: users choose its content.
 PAST_FORMAT = "JobID,User,Partition,Submit,Start,End,State,NCPUS,NodeList,AllocTRES,SubmitLine"
 
 
-# A queue of ten thousand says the same few things again and again.
+# Ten thousand jobs share a few reasons and requests.
 _explained, _cards = lru_cache(4096)(explain_wait), lru_cache(4096)(parse_gres)
 
 
 @dataclass(frozen=True, slots=True)
-class _Told:
+class _Listed:
     line: QueueLine
     seats: Seats
     run: ExternalRun
 
 
-class Others:
-    """The runs of others after each look. What did not change is the same object as before: a queue of ten thousand
-    is not made anew every few seconds."""
+class ExternalJobs:
+    """The external jobs after each poll. An unchanged job stays the same object: a queue of ten thousand jobs costs
+    little."""
 
     def __init__(self) -> None:
-        self._told: dict[str, _Told] = {}
-        self.past: list[ExternalRun] = []  # that ended while nobody looked, from accounting
-        self.is_news = False  # one came, left, or stands otherwise than at the look before
+        self._listed: dict[str, _Listed] = {}
+        self.past: list[ExternalRun] = []  # ended between two servers; from accounting
+        self.has_changed = False  # since the poll before: a job came, left or changed its state
 
     @property
     def runs(self) -> list[ExternalRun]:
-        return [*(told.run for told in self._told.values()), *self.past]
+        return [*(listed.run for listed in self._listed.values()), *self.past]
 
-    def tell(self, lines: Iterable[QueueLine], seats: Mapping[int, Seats]) -> None:
-        told: dict[str, _Told] = {}
-        is_news = False
+    def update(self, lines: Iterable[QueueLine], seats: Mapping[int, Seats]) -> None:
+        listed: dict[str, _Listed] = {}
+        has_changed = False
         for line in lines:
             found = seats.get(line.number, ())
-            known = self._told.get(line.id)
+            known = self._listed.get(line.id)
             if known is None or known.seats != found or (known.line is not line and known.line != line):
-                before, known = known, _Told(line, found, other_run(line, found))
-                is_news |= before is None or _standing(before.run) != _standing(known.run)
-            told[line.id] = known
-        self.is_news = is_news or told.keys() != self._told.keys()
-        self._told = told
+                before, known = known, _Listed(line, found, other_run(line, found))
+                has_changed |= before is None or _standing(before.run) != _standing(known.run)
+            listed[line.id] = known
+        self.has_changed = has_changed or listed.keys() != self._listed.keys()
+        self._listed = listed
 
 
 def _standing(run: ExternalRun) -> tuple[RunState, Seats, Reason | None]:
-    """What people should not have to wait for; estimates change all the time."""
+    """The facts whose changes people see at once. Estimates change all the time."""
     return run.state, run.seats, run.reason
 
 
 def other_handle(line: QueueLine) -> Handle:
-    """Slurm's number alone may name another job tomorrow: its owner and the moment of its submit go with it.
-    Tasks that wait together become fewer, and stay the same."""
+    """Number, submit time and owner: Slurm reuses numbers. The handle of pending array tasks stays the same while
+    their list shrinks."""
     at = int((line.submitted_at or datetime.fromtimestamp(0, UTC)).timestamp())
     name = f"{line.number}_[]" if "[" in line.id else line.id
     return Handle(f"slurm-job:{name}:{at}:{line.uid}")
 
 
 def other_run(line: QueueLine, seats: Seats) -> ExternalRun:
-    """`seats` with their cards, if Slurm was asked for them already."""
+    """`seats` with GPUs, if already read from Slurm."""
     state = RunState.ENDED if line.is_over else RunState.PENDING if line.is_waiting else RunState.RUNNING
     has_begun = not line.is_waiting and bool(line.nodelist)
     per_node = max(line.cpus // line.nodes, 1)
@@ -99,7 +99,7 @@ def other_run(line: QueueLine, seats: Seats) -> ExternalRun:
 
 
 def _ask(line: QueueLine, per_node: int, seats: Seats) -> Ask:
-    """What it asks for on each node. Its line names cards only if they were asked for by node; its seats always do."""
+    """The request per node. The queue line names GPUs only for `--gres`; the seats name all GPUs."""
     cards = _cards(line.gres)
     gpus, shards = cards.gpus if not cards.shards else 0, cards.shards
     if not (gpus or shards):
@@ -116,13 +116,13 @@ def _ask(line: QueueLine, per_node: int, seats: Seats) -> Ask:
 
 
 def _tasks(job: str) -> list[int]:
-    """Those that wait together as `17_[4-9,12%2]`."""
+    """The task numbers in `17_[4-9,12%2]`."""
     _, _, listed = job.partition("[")
     return parse_numbers(listed.rstrip("]").partition("%")[0], MOST_TASKS)
 
 
 def parse_past(text: str, mark: str, instance: str, since: datetime) -> list[ExternalRun]:
-    """From `sacct -n -P -X -D -a --delimiter=MARK --format=PAST_FORMAT`: what ended since then, but our own runs."""
+    """From `sacct -n -P -X -D -a --delimiter=MARK --format=PAST_FORMAT`: external jobs with an end after `since`."""
     found = []
     ours = f"--comment=danlu:{instance}:"
     for record in text.splitlines():
@@ -138,7 +138,7 @@ def parse_past(text: str, mark: str, instance: str, since: datetime) -> list[Ext
 def _past_run(parts: list[str]) -> ExternalRun:
     job, user, partition, submitted, starts, ends, _, cpus, _, tres, _ = parts
     cards = parse_gres(",".join(word for word in tres.split(",") if word.startswith("gres/")))
-    # Of all its nodes together: not each has the same number.
+    # The sum over all nodes: nodes may differ.
     ask = Ask(gpus=cards.gpus if not cards.shards else 0, shards=cards.shards, cpus=max(int(cpus or 1), 1))
     return ExternalRun(
         id=f"{PREFIX}{job}",
@@ -155,7 +155,7 @@ def _past_run(parts: list[str]) -> ExternalRun:
 
 
 def one_task(together: ExternalRun, ref: str) -> ExternalRun | None:
-    """Of tasks that wait together the one that is called `slurm:17_5`."""
+    """The task `slurm:17_5` of an array with pending tasks."""
     name = ref.removeprefix(PREFIX)
     if not _is_task(name, together.id.removeprefix(PREFIX)):
         return None
@@ -164,14 +164,14 @@ def one_task(together: ExternalRun, ref: str) -> ExternalRun | None:
 
 
 def stop_words(line: QueueLine, handle: Handle) -> tuple[str, ...]:
-    """For what this handle means, if that is in this line. Of its owner only: if the number names another's job by now,
-    nothing is done to that."""
+    """The `scancel` command if this line holds the handle's job. `--user` protects other users: Slurm reuses
+    numbers."""
     owner = f"--user={line.uid}"
     if other_handle(line) == handle:
         return "scancel", owner, *(("--state=PENDING", str(line.number)) if "[" in line.id else (line.id,))
     name = handle.split(":")[1]
     if _is_task(name, line.id) and other_handle(replace(line, id=name)) == handle:
-        return "scancel", name  # with whatever condition, Slurm would end all that wait together
+        return "scancel", name  # with any further option, Slurm cancels all pending tasks of the array
     return ()
 
 
@@ -183,13 +183,13 @@ def _is_task(name: str, together: str) -> bool:
 
 def node_now(facts: NodeFacts) -> NodeNow:
     used = facts.used
-    # Before 23.11 Slurm tells which cards have shards taken of them, and not how many.
+    # Slurm before 23.11 lists the cards with used shards, without their numbers.
     shards = {index: used.shards_of.get(index, 1) for index in used.shared}
     return NodeNow(facts.state, facts.why, facts.cpus_used, facts.memory_used_mib, used.indices, shards)
 
 
 def unexplained(facts: Iterable[NodeFacts], seats: Iterable[Seats]) -> frozenset[str]:
-    """Nodes with cards that are taken, and nobody is known to have them."""
+    """Nodes with used GPUs of unknown jobs."""
     known = {
         (seat.node, index)
         for one in seats

@@ -1,79 +1,78 @@
-"""Whose the jobs are that Slurm lists. Of thousands, only those that changed are thought of again. Pure."""
+"""Assigns the jobs in Slurm's list to runs, strays and other users. Only changed jobs are assigned again. Pure."""
 
 from collections.abc import Callable, Iterable
 
 from danlu.engines.slurm.text.options import parse_comment
 from danlu.engines.slurm.text.parse_jobs import SEATLESS, QueueLine
 
-# So long Slurm may take to see that a run is over. Whoever goes on after that only said that it was.
-LINGERS_S = 60.0
 NumberOf = Callable[[str], int | None]
 
 
-class Sorting:
-    def __init__(self) -> None:
+class JobOwnership:
+    def __init__(self, *, lingers_s: float) -> None:
+        self._lingers_s = lingers_s
         self.instance = ""
-        self.ours: dict[str, list[QueueLine]] = {}  # what is listed of each run
-        self.calm: dict[str, QueueLine] = {}  # of each that only waits
-        self.doubled: set[str] = set()  # runs that are listed more than once
-        self.others: dict[str, QueueLine] = {}  # by what Slurm calls them
-        # They wait to be a run of ours that is over and forgotten: a controller that was killed puts some back there.
+        self.ours: dict[str, list[QueueLine]] = {}  # jobs of each run
+        self.waiting: dict[str, QueueLine] = {}  # the job of each run with one pending job
+        self.duplicated: set[str] = set()  # runs with several jobs
+        self.others: dict[str, QueueLine] = {}  # by Slurm's job id
+        # Pending jobs of forgotten runs: a killed controller may restore such jobs.
         self.strays: dict[str, QueueLine] = {}
-        self.holding: dict[str, QueueLine] = {}  # those that have a place, whosever they are
-        self.changed: set[str] = set()  # runs of which something else is listed, for whoever thinks of them
-        self._named: dict[str, list[QueueLine]] = {}  # jobs that bear the name of a run of this installation
+        self.placed: dict[str, QueueLine] = {}  # all jobs on nodes, of any user
+        self.changed: set[str] = set()  # runs with changed jobs, for the verdicts
+        self._named: dict[str, list[QueueLine]] = {}  # jobs with the run id in their comment
         self._touched: set[str] = set()
-        self._buried: dict[str, tuple[int, float]] = {}
+        self._forgotten: dict[str, tuple[int, float]] = {}
 
     def touch(self, run_id: str) -> None:
-        """Something else is known of this run: whose the jobs are that bear its name is to be thought of again."""
+        """Assign the jobs of this run again at the next update."""
         self._touched.add(run_id)
 
-    def bury(self, run_id: str, number: int, at: float) -> None:
-        """A run of ours is over and forgotten. Slurm lists its job for a while, and it is nobody else's."""
-        self._buried[run_id] = number, at
+    def forget(self, run_id: str, number: int, at: float) -> None:
+        """A run is ended and forgotten. Slurm lists the job for a while: the job is not external."""
+        self._forgotten[run_id] = number, at
         self.touch(run_id)
 
-    def sort(
+    def update(
         self,
         fresh: Iterable[QueueLine],
         gone: Iterable[QueueLine],
         *,
         began_at: float,
         owner_of: NumberOf,
-        begun_as: NumberOf,
+        begun_number: NumberOf,
     ) -> None:
-        """What is listed anew and no more since the list before, of a look that began then. `owner_of` a run is its
-        user's number: anyone can write the name of a run into a comment, so only its owner's job is the run. `begun_as`
-        is which job it has: what else of its owner runs under that name is none of ours."""
+        """Take over the differences between two lists. `owner_of` gives the user id of a run: any user can write a run
+        id into a comment, so only a job of the owner counts. `begun_number` gives the job of a started run: other
+        running jobs of the owner with this comment are external."""
         changed, self._touched = self._touched, set()
         for line in gone:
-            for known in (self.holding, self.others, self.strays):
+            for known in (self.placed, self.others, self.strays):
                 known.pop(line.id, None)
             if run_id := self._run_id(line):
                 self._named[run_id].remove(line)
                 changed.add(run_id)
         for line in fresh:
             if line.state not in SEATLESS:
-                self.holding[line.id] = line
+                self.placed[line.id] = line
             if run_id := self._run_id(line):
                 self._named.setdefault(run_id, []).append(line)
                 changed.add(run_id)
             else:
                 self.others[line.id] = line
-        for run_id, (_, at) in list(self._buried.items()):
-            if at < began_at - LINGERS_S or (at < began_at and run_id not in self._named):
-                del self._buried[run_id]
+        for run_id, (_, at) in list(self._forgotten.items()):
+            if at < began_at - self._lingers_s or (at < began_at and run_id not in self._named):
+                del self._forgotten[run_id]
                 changed.add(run_id)
         for run_id in changed:
-            self._sort_one(run_id, owner_of(run_id), begun_as(run_id))
+            self._assign(run_id, owner_of(run_id), begun_number(run_id))
         self.changed |= changed
 
     def _run_id(self, line: QueueLine) -> str:
         named = parse_comment(line.comment)
         return named[1] if named and named[0] == self.instance else ""
 
-    def _sort_one(self, run_id: str, owner: int | None, begun: int | None) -> None:
+    def _assign(self, run_id: str, owner: int | None, begun: int | None) -> None:
         ours = []
         for line in self._named.get(run_id, ()):
             self.others.pop(line.id, None)
@@ -90,17 +89,17 @@ class Sorting:
                 self.others[line.id] = line
         if not self._named.get(run_id):
             self._named.pop(run_id, None)
-        for known in (self.ours, self.calm):
+        for known in (self.ours, self.waiting):
             known.pop(run_id, None)
-        self.doubled.discard(run_id)
+        self.duplicated.discard(run_id)
         if ours:
             self.ours[run_id] = ours
             if len(ours) > 1:
-                self.doubled.add(run_id)
+                self.duplicated.add(run_id)
             elif ours[0].is_waiting:
-                self.calm[run_id] = ours[0]
+                self.waiting[run_id] = ours[0]
 
     def _is_left_over(self, line: QueueLine, run_id: str) -> bool:
-        """Of a run that was ours. A job that only says so, and goes on, is somebody's."""
+        """A remainder of a forgotten run. A job that keeps running after `lingers_s` is external."""
         is_going = line.is_over or line.state == "COMPLETING"
-        return is_going or self._buried.get(run_id, (None, 0.0))[0] == line.number
+        return is_going or self._forgotten.get(run_id, (None, 0.0))[0] == line.number

@@ -1,11 +1,12 @@
-"""What is written down about runs on the folder that all nodes share.
+"""The files of runs in the shared folder of all nodes.
 
-instance     who we are among the installations that use this cluster
-heartbeat    when we last looked at Slurm
-records/     ours alone: one file for each run that is not forgotten
-runs/RUN/    the run's own, read and written by its user on its node (see slurm_script)
-trash/       folders of runs that are forgotten
-lock         held by the one server that works here
+instance     the id of this installation among all installations on the cluster
+heartbeat    its time is the time of the last poll
+down         since when Slurm does not answer
+records/     private to the server: one file per known run
+runs/RUN/    read and written by the run's user on its node (see text/options.py)
+trash/       folders of forgotten runs, to be removed
+lock         held by the server of this folder
 """
 
 import contextlib
@@ -24,36 +25,35 @@ from typing import IO, Any, TypeVar
 from danlu.engines.base import Launch
 from danlu.engines.slurm.commands import Person
 from danlu.engines.slurm.text.options import Begun, Ended, parse_begun, parse_ended, render_env
-from danlu.engines.slurm.text.render import render_inside
-from danlu.engines.slurm.text.render_ranks import render_rank
+from danlu.engines.slurm.text.render import render_inside, render_rank
 from danlu.errors import Invalid, Refused
 from danlu.unix.become import Trash
-from danlu.unix.patient_folder import PatientFolder
+from danlu.unix.patient_folder import PATIENCE_S, PatientFolder
 
 log = logging.getLogger(__name__)
 
-_LONGEST_WORD = 8192
-PORTION = 500  # of runs of which something is done: so many fit into our patience on any file system that works
+_MOST_BYTES = 8192
+BATCH = 500  # runs per step: a working file system handles these within `folder_patience_s`
 Thing = TypeVar("Thing")
 
 
 @dataclass(slots=True)
 class Record:
-    """A run as we know it. Every change is written down before anything is done with it."""
+    """The server's file of a run. A change is saved before the server acts on it."""
 
     run_id: str
     uid: int
-    at: float  # when its start was asked for
+    at: float  # time of the start request
     cpus: int = 1
     memory_mib: int = 0
-    priority: int | None = None  # None: of an earlier version, which did not write it down
+    priority: int | None = None  # None: written by a version without priorities
     is_boosted: bool = False
-    nice: int | None = 0  # where Slurm has it in its queue; None while it is being told
-    tokens: list[str] = field(default_factory=list)  # one for each time it was submitted
-    number: int | None = None  # what Slurm called it, once it has answered
-    dropped: list[int] = field(default_factory=list)  # second copies that we took back: their ends are not its own
-    stop: dict[str, Any] | None = None  # how it is to end: what its script reads, when it was asked, how long it takes
-    end: dict[str, Any] | None = None  # how it ended
+    nice: int | None = 0  # as last sent to Slurm; None while a command is under way
+    tokens: list[str] = field(default_factory=list)  # one per submit
+    number: int | None = None  # Slurm's answer to the submit
+    dropped: list[int] = field(default_factory=list)  # cancelled duplicates: their ends do not count
+    stop: dict[str, Any] | None = None  # content of the stop file, time, duration
+    end: dict[str, Any] | None = None  # the final observation
     notes: list[str] = field(default_factory=list)
 
     def note(self, text: str) -> None:
@@ -62,17 +62,17 @@ class Record:
 
 
 class Folders(PatientFolder):
-    def __init__(self, shared_dir: str) -> None:
-        super().__init__(shared_dir)
+    def __init__(self, shared_dir: str, *, patience_s: float = PATIENCE_S) -> None:
+        super().__init__(shared_dir, patience_s=patience_s)
         self.instance = ""
         self._trash = Trash(f"{shared_dir}/trash")
         self._lock: IO[str] | None = None
 
     def open(self) -> list[Record]:
-        """Make ready; what is known of runs from before."""
+        """Prepare the folder, and read the known runs."""
         for path, mode in ((self.root, 0o711), (f"{self.root}/records", 0o700), (f"{self.root}/runs", 0o711)):
             os.makedirs(path, exist_ok=True)
-            os.chmod(path, mode)  # whatever our mask is
+            os.chmod(path, mode)  # independent of the umask
         self._take_lock()
         self._trash.open()
         try:
@@ -91,7 +91,7 @@ class Folders(PatientFolder):
             self._lock = None
 
     def _take_lock(self) -> None:
-        """Two servers would take each other's runs for strays, and cancel them. The lock dies with the process."""
+        """Two servers in a folder would cancel each other's runs as strays. The lock dies with the process."""
         file = open(f"{self.root}/lock", "w")  # noqa: SIM115
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -99,17 +99,17 @@ class Folders(PatientFolder):
             file.close()
             raise Refused(
                 f"another server works in {self.root}",
-                "stop that one; of a machine that died, a network file system keeps the lock for some minutes",
+                "stop the other server; after a crash of its machine, NFS keeps the lock for some minutes",
             ) from None
         except OSError as error:
-            log.warning("whether another server works in %s cannot be known: %s", self.root, error.strerror)
+            log.warning("cannot lock %s, another server there would go unnoticed: %s", self.root, error.strerror)
         self._lock = file
 
     def _sweep(self, names: Collection[str]) -> None:
-        """What was being made when a server was killed."""
+        """Remove the unfinished files of a killed server."""
         for name in names:
             if not name.endswith(".json"):
-                with contextlib.suppress(OSError):  # NFS keeps what somebody has open
+                with contextlib.suppress(OSError):  # NFS keeps open files
                     os.unlink(f"{self.root}/records/{name}")
         for name in os.listdir(f"{self.root}/runs"):
             if f"{name}.json" not in names:
@@ -118,7 +118,7 @@ class Folders(PatientFolder):
         self._trash.empty()
 
     def _records(self, names: Collection[str]) -> Iterator[Record]:
-        """A folder that cannot be read must not look like one with nothing in it: OSError is not suppressed."""
+        """Raises OSError: an unreadable folder must not look like an empty folder."""
         for name in names:
             if not name.endswith(".json"):
                 continue
@@ -126,17 +126,17 @@ class Folders(PatientFolder):
                 text = file.read()
             try:
                 written = json.loads(text)
-                # One that another version wrote may hold more.
+                # A record of another version may hold more fields.
                 yield Record(**{field.name: written[field.name] for field in fields(Record) if field.name in written})
             except (ValueError, TypeError) as error:
-                log.warning("what was written down of the run %s cannot be read: %s", name, error)
+                log.warning("cannot read the record of the run %s: %s", name, error)
 
-    def beat(self) -> None:
+    def write_heartbeat(self) -> None:
         with contextlib.suppress(OSError):
             _write(f"{self.root}/heartbeat", "")
 
     def write_down_since(self, at: datetime | None) -> None:
-        """Since when Slurm does not answer, for a server that starts meanwhile; None: it does."""
+        """Save since when Slurm does not answer, for the next server; None: Slurm answers."""
         with contextlib.suppress(OSError):
             _write(f"{self.root}/down", at.isoformat() if at else "")
 
@@ -147,14 +147,14 @@ class Folders(PatientFolder):
         except (OSError, ValueError):
             return None
 
-    def last_beat(self) -> float | None:
+    def last_heartbeat(self) -> float | None:
         try:
             return os.stat(f"{self.root}/heartbeat").st_mtime
         except OSError:
             return None
 
     def write(self, record: Record, *, lasts: bool = False) -> None:
-        """`lasts`: also if the power fails the moment after."""
+        """`lasts`: survive a power failure."""
         _write(f"{self.root}/records/{record.run_id}.json", json.dumps(asdict(record)), lasts=lasts)
 
     def write_all(self, records: Collection[Record]) -> None:
@@ -165,12 +165,12 @@ class Folders(PatientFolder):
         return f"{self.root}/runs/{run_id}"
 
     def prepare(self, launch: Launch, record: Record, person: Person) -> None:
-        """The run's folder, its log, and the record that it may have been submitted. Raises OSError."""
+        """Create the folder and the log of a run, and save its record before the submit. Raises OSError."""
         folder = self.folder(launch.run_id)
         if not os.path.isdir(folder):
             env, left_out = render_env(launch.env)
             if left_out:
-                record.note(f"variables that no shell can pass on were left out: {', '.join(left_out)}")
+                record.note(f"variables with names that no shell accepts were left out: {', '.join(left_out)}")
             building = f"{folder}.{secrets.token_hex(4)}"
             os.mkdir(building, 0o700)
             try:
@@ -179,7 +179,7 @@ class Folders(PatientFolder):
             except (OSError, UnicodeError):
                 shutil.rmtree(building, ignore_errors=True)
                 raise
-        self.write(record, lasts=True)  # Slurm may run on without us: a run that nobody remembers would be begun again
+        self.write(record, lasts=True)  # without a record a run in Slurm would start a second time
         if record.stop:
             self.write_stop(record)
 
@@ -193,14 +193,14 @@ class Folders(PatientFolder):
         log = os.open(launch.log_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         with contextlib.closing(os.fdopen(log, "ab")):
             _give(log, person)
-        # A second name of the log where its user may reach it; what they do to theirs does not touch ours.
+        # A second name of the log for its user: the first name is out of the user's reach.
         os.link(launch.log_path, f"{building}/log")
         if os.getuid() == 0:
             os.chown(building, person.uid, person.gid)
 
     def write_stop(self, record: Record) -> None:
-        """Whoever has no folder yet gets the word with it; whoever has none any more needs none. A user who makes it
-        impossible (a folder of this name, no room left) is stopped all the same, without the word."""
+        """Write the stop file. `prepare` writes the file of a run without a folder. A failed write (a folder with this
+        name, a full disk) does not prevent the stop, only its notice."""
         text = record.stop["text"] if record.stop else ""
         with contextlib.suppress(OSError), self._entered(record) as fd:
             name = f".stop.{secrets.token_hex(4)}"
@@ -218,13 +218,12 @@ class Folders(PatientFolder):
         return parse_ended(self._read(record, "exit"))
 
     def freshen(self, record: Record) -> None:
-        """A network file system believes for half a minute that a file is not there for which it has asked in vain. It
-        asks again when something of the folder was changed through it."""
+        """NFS caches for half a minute that a file is missing. A change of the folder's attributes drops the cache."""
         with contextlib.suppress(OSError), self._entered(record) as fd:
             os.fchmod(fd, stat.S_IMODE(os.fstat(fd).st_mode))
 
     def _read(self, record: Record, name: str) -> str:
-        """The user of a run may put anything there: no link is followed, no pipe waited for."""
+        """The user of a run controls this folder: follow no link, wait for no pipe."""
         try:
             with self._entered(record) as fd:
                 flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -232,7 +231,7 @@ class Folders(PatientFolder):
                 try:
                     if not stat.S_ISREG(os.fstat(file).st_mode):
                         return ""
-                    return os.read(file, _LONGEST_WORD).decode("utf-8", "replace")
+                    return os.read(file, _MOST_BYTES).decode("utf-8", "replace")
                 finally:
                     os.close(file)
         except OSError:
@@ -247,25 +246,25 @@ class Folders(PatientFolder):
             os.close(fd)
 
     def forget(self, run_ids: Collection[str]) -> None:
-        """What cannot be moved away stays, and goes when a server starts."""
+        """Move the folders to the trash. The start of a server removes the rest."""
         for run_id in run_ids:
             try:
                 self._trash.take(self.folder(run_id))
                 with contextlib.suppress(FileNotFoundError):
                     os.unlink(f"{self.root}/records/{run_id}.json")
             except OSError as error:
-                log.warning("what is left of the run %s stays for now: %s", run_id, error.strerror)
+                log.warning("cannot remove the folder of the run %s yet: %s", run_id, error.strerror)
         self._trash.empty()
 
 
-def portions(things: Sequence[Thing]) -> Iterator[Sequence[Thing]]:
-    for start in range(0, len(things), PORTION):
-        yield things[start : start + PORTION]
+def batches(things: Sequence[Thing]) -> Iterator[Sequence[Thing]]:
+    for start in range(0, len(things), BATCH):
+        yield things[start : start + BATCH]
 
 
 def check_run_id(run_id: str) -> None:
     if not run_id or "/" in run_id or run_id.startswith(".") or "\0" in run_id:
-        raise Invalid(f"a run cannot be called `{run_id}`")
+        raise Invalid(f"`{run_id}` is no valid run id")
 
 
 def _write(path: str, text: str, *, lasts: bool = False) -> None:
@@ -281,7 +280,7 @@ def _write(path: str, text: str, *, lasts: bool = False) -> None:
             _sync_folder(os.path.dirname(path))
     except OSError:
         with contextlib.suppress(OSError):
-            os.unlink(building)  # a full disk would be filled with empty ones
+            os.unlink(building)  # a full disk would collect empty files
         raise
 
 

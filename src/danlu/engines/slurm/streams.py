@@ -1,4 +1,4 @@
-"""Talking to a process inside a run: a step of `srun` with our end of its terminal or pipes."""
+"""A process inside a run: a step of `srun` with a terminal or pipes."""
 
 import asyncio
 import contextlib
@@ -11,6 +11,7 @@ import signal
 import struct
 import subprocess
 import termios
+from collections.abc import Sequence
 from typing import IO
 
 from danlu.engines.slurm.commands import Person, become
@@ -18,39 +19,47 @@ from danlu.errors import EngineDown
 from danlu.unix.descriptors import with_usual_limit
 
 CHUNK = 1 << 16
-HANG_UP_S = 2.0
 _END_OF_INPUT = b"\x04"
-# What srun says of how the command ended, which its exit code tells already.
+# Messages of srun about the command's end: the exit code says the same.
 _OF_THE_END = re.compile(rb"error: [^\s:]+: task 0: |Force Terminated |Terminating |First task exited ")
 
 
-def open_stream(argv: list[str], env: dict[str, str], person: Person, *, tty: bool, rows: int, columns: int) -> "Step":
+def open_stream(
+    argv: Sequence[str],
+    env: dict[str, str],
+    person: Person,
+    hang_up_s: float,
+    *,
+    tty: bool,
+    rows: int,
+    columns: int,
+) -> "Step":
     """Start `srun`. Needs a running loop."""
-    # Under this name it speaks, so that its words are told from those of the command, and of any srun in there.
+    # srun puts this name before its messages: the command cannot forge them, nor can an srun inside.
     name = f"danlu-{secrets.token_hex(8)}"
-    program, argv = argv[0], [name, *argv[1:]]
+    program, words = argv[0], [name, *argv[1:]]
     try:
         if tty:
             ours, theirs = pty.openpty()
             _resize(ours, rows or 24, columns or 80)
             try:
-                process = _spawn(program, argv, env, person, theirs, theirs, subprocess.PIPE)
+                process = _spawn(program, words, env, person, theirs, theirs, subprocess.PIPE)
             except BaseException:
                 os.close(ours)
                 raise
             finally:
                 os.close(theirs)
             (stderr,) = _taken(process.stderr)
-            return Step(process, name, ours, {ours: "stdout", stderr: "stderr"}, tty=True)
-        process = _spawn(program, argv, env, person, subprocess.PIPE, subprocess.PIPE, subprocess.PIPE)
+            return Step(process, name, hang_up_s, ours, {ours: "stdout", stderr: "stderr"}, tty=True)
+        process = _spawn(program, words, env, person, subprocess.PIPE, subprocess.PIPE, subprocess.PIPE)
     except OSError as error:
         raise EngineDown(f"srun cannot be run: {error.strerror}") from None
     stdin, stdout, stderr = _taken(process.stdin, process.stdout, process.stderr)
-    return Step(process, name, stdin, {stdout: "stdout", stderr: "stderr"}, tty=False)
+    return Step(process, name, hang_up_s, stdin, {stdout: "stdout", stderr: "stderr"}, tty=False)
 
 
 def _taken(*files: IO[bytes] | None) -> list[int]:
-    """The descriptors are ours from here on; the file objects around them are not used."""
+    """Duplicate the descriptors, and close the file objects around them."""
     found = []
     for file in files:
         assert file is not None
@@ -81,19 +90,27 @@ def _resize(fd: int, rows: int, columns: int) -> None:
 
 
 class Step:
-    """A Stream. `name` is what srun calls itself before each of its own words."""
+    """A Stream. `name` stands before each message of srun."""
 
     def __init__(
-        self, process: "subprocess.Popen[bytes]", name: str, stdin: int, outputs: dict[int, str], *, tty: bool
+        self,
+        process: "subprocess.Popen[bytes]",
+        name: str,
+        hang_up_s: float,
+        stdin: int,
+        outputs: dict[int, str],
+        *,
+        tty: bool,
     ) -> None:
+        self._hang_up_s = hang_up_s
         self._loop = asyncio.get_running_loop()
         self._process = process
         self._stdin = stdin
         self._outputs = outputs
         self._tty = tty
         self._own_words = re.compile(rb"%s: ([^\n]*)(\n|\Z)" % name.encode())
-        self._held = b""  # a word of srun's that is not whole yet
-        self._said: asyncio.Queue[tuple[str, bytes] | None] = asyncio.Queue()
+        self._held = b""  # an incomplete message of srun
+        self._output: asyncio.Queue[tuple[str, bytes] | None] = asyncio.Queue()
         self._room = asyncio.Event()
         self._room.set()
         self._exit: asyncio.Future[int] = self._loop.create_future()
@@ -110,11 +127,11 @@ class Step:
             data = os.read(fd, CHUNK)
         except BlockingIOError:
             return
-        except OSError:  # a terminal that nobody holds any more
+        except OSError:  # the other end of the terminal is closed
             data = b""
         if data:
             self._pass_on(self._outputs[fd], data)
-            if self._said.qsize() > 16:  # who reads slowly holds up who writes, and not our memory
+            if self._output.qsize() > 16:  # a slow reader stops the writer, and fills no memory
                 self._loop.remove_reader(fd)
                 self._loop.call_later(0.05, self._listen_again, fd)
             return
@@ -125,23 +142,23 @@ class Step:
             data = self._held + data
             found = [*self._own_words.finditer(data)]
             cut = len(data)
-            # Whoever has learnt its name could go on and on with a word of its, and fill our memory.
+            # Limited: a command with knowledge of the name could send an endless message.
             if found and not found[-1][2] and not is_last and cut - found[-1].start() < CHUNK:
                 cut = found[-1].start()
             data, self._held = self._own_words.sub(self._worded, data[:cut]), data[cut:]
         if data:
-            self._said.put_nowait((name, data))
+            self._output.put_nowait((name, data))
 
     def _worded(self, word: re.Match[bytes]) -> bytes:
         if _OF_THE_END.match(word[1]):
             return b""
-        # The terminal of who reads it does not see to the line's end in what came through none.
+        # stderr passed no terminal, so nothing turned the line's end into CR LF.
         return b"danlu: " + word[1] + (b"\r\n" if self._tty else b"\n")
 
     def _listen_again(self, fd: int) -> None:
         if fd not in self._outputs:
             return
-        if self._said.qsize() > 16:
+        if self._output.qsize() > 16:
             self._loop.call_later(0.05, self._listen_again, fd)
         else:
             self._loop.add_reader(fd, self._hear, fd)
@@ -154,7 +171,7 @@ class Step:
         if name and fd != self._stdin:
             os.close(fd)
         if not self._outputs:
-            self._said.put_nowait(None)
+            self._output.put_nowait(None)
 
     def _over(self) -> None:
         self._loop.remove_reader(self._pid_fd)
@@ -166,13 +183,13 @@ class Step:
     async def read(self) -> tuple[str, bytes] | None:
         if self._is_closed:
             return None
-        said = await self._said.get()
-        if said is None:
-            self._said.put_nowait(None)
-        return said
+        piece = await self._output.get()
+        if piece is None:
+            self._output.put_nowait(None)
+        return piece
 
     async def write(self, data: bytes) -> None:
-        """Input for a process that reads no more is dropped."""
+        """Drops the input of an ended process."""
         left = memoryview(data)
         while left and self._stdin >= 0 and not self._exit.done():
             try:
@@ -193,7 +210,7 @@ class Step:
         if self._tty and self._stdin >= 0 and not self._exit.done():
             with contextlib.suppress(OSError):
                 _resize(self._stdin, rows, columns)
-                # It is not srun's controlling terminal, so the kernel does not tell it.
+                # The kernel signals the controlling terminal only, and srun has another.
                 self._process.send_signal(signal.SIGWINCH)
 
     async def wait(self) -> int:
@@ -212,11 +229,11 @@ class Step:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._process.pid, sign)
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(HANG_UP_S):
+                async with asyncio.timeout(self._hang_up_s):
                     await asyncio.shield(self._exit)
         for fd in list(self._outputs):
             self._drop(fd)
         if self._stdin >= 0:
             os.close(self._stdin)
             self._stdin = -1
-        self._said.put_nowait(None)
+        self._output.put_nowait(None)

@@ -1,4 +1,4 @@
-"""What is true of a run, from what Slurm lists and what the run itself wrote down. Pure."""
+"""The state of a run, from Slurm's list and the run's own files. Pure."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -13,42 +13,42 @@ from danlu.engines.slurm.text.parse_cluster import parse_hostlist
 from danlu.engines.slurm.text.parse_jobs import PastJob, QueueLine
 
 UNKNOWN = Observation(RunState.UNKNOWN)
-TAKEN = Observation(RunState.PENDING, reason=Reason("slurm_new", "Slurm has taken it and not looked at it yet"))
-NO_WORD = Reason("lost", "it is no longer in Slurm, and left no word how it ended")
-FORGOTTEN = Reason("lost", "Slurm ended it and no longer knows why: its controller may have been killed, and forgot it")
-SUSPENDED = "Slurm has suspended it: it does nothing until Slurm resumes it"
+ACCEPTED = Observation(RunState.PENDING, reason=Reason("slurm_new", "accepted by Slurm, not yet scheduled"))
+VANISHED = Reason("lost", "the job is no longer in Slurm and left no exit status")
+FORGOTTEN = Reason("lost", "Slurm ended the job and lost the reason, perhaps in a crash of its controller")
+SUSPENDED = "Slurm has suspended the job until an administrator resumes it"
 _SIGNALS = 128
 _RAN = frozenset({"COMPLETED", "FAILED", "OUT_OF_MEMORY", "TIMEOUT"})
 
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """Everything known of one run. `lines` are jobs of its user that carry its id."""
+    """All facts about one run. `lines` are the jobs of its user with the run id."""
 
     lines: Sequence[QueueLine] = ()
     begun: Begun | None = None
-    begins_again: bool = False  # in a go after that one, which has not written a word
+    is_restarting: bool = False  # Slurm started a further attempt, which has written no file yet
     ended: Ended | None = None
-    past: PastJob | None = None  # from accounting, if Slurm lists it no more
-    exit_code: int | None = None  # with which Slurm saw it end, if it could not say so itself
-    number: int | None = None  # what Slurm answered to its submit
+    past: PastJob | None = None  # from accounting, after Slurm dropped the job
+    exit_code: int | None = None  # from Slurm, without an exit file
+    number: int | None = None  # Slurm's answer to the submit
     cpus: int = 1
     memory_mib: int = 0
     notes: tuple[str, ...] = ()
     stop_asked: bool = False
-    is_settled: bool = False  # enough time has passed for words that are still on their way
-    was_blind: bool = False  # nobody looked for so long that Slurm may have forgotten an end
+    is_settled: bool = False  # the shared folder had enough time to show the run's files
+    was_unobserved: bool = False  # no poll for so long that Slurm may have dropped an ended job
 
 
 def judge(evidence: Evidence, seats: Mapping[int, tuple[Seat, ...]]) -> Observation | None:
-    """None: not clear yet, what was last true stays."""
+    """The observation; None: unclear, the last observation stays."""
     line = choose(evidence)
     ended = evidence.ended
     if ended and evidence.begun and ended.restart != evidence.begun.restart:
-        ended = None  # of an earlier go
-    # An old controller that was killed may have forgotten that it began what has ended by itself since.
-    if ended and (not (line and line.is_waiting) or not _is_by_force(ended)):
-        return _from_word(ended, line, evidence)
+        ended = None  # of an earlier attempt
+    # A killed controller may have lost the start of a run with an own end.
+    if ended and (not (line and line.is_waiting) or not _was_killed(ended)):
+        return _from_exit_file(ended, line, evidence)
     if line is not None and not line.is_over:
         return _alive(line, evidence, seats)
     if line is not None:
@@ -56,21 +56,21 @@ def judge(evidence: Evidence, seats: Mapping[int, tuple[Seat, ...]]) -> Observat
     if not evidence.is_settled:
         return None
     past = evidence.past
-    # What has run and was not begun by ours is another's, who got the number after Slurm forgot ours.
+    # A job with a run time, but without a start file, belongs to another user: Slurm reused the number.
     if past is not None and (evidence.begun or past.state not in _RAN):
         return _over(past.state, "", past.started_at, past.ended_at, evidence, past.exit_code)
     if evidence.begun:
-        return _end(Ending.LOST, None, NO_WORD, evidence, evidence.begun.started_at, None)
+        return _end(Ending.LOST, None, VANISHED, evidence, evidence.begun.started_at, None)
     if evidence.stop_asked:
         return _end(Ending.STOPPED, None, Reason("stopped", "stopped before it started"), evidence, None, None)
-    if evidence.number is not None and evidence.was_blind:
-        return _end(Ending.LOST, None, NO_WORD, evidence, None, None)
-    # Never begun, and Slurm does not know it: a lost submit, or an old controller that forgot it. It may start anew.
+    if evidence.number is not None and evidence.was_unobserved:
+        return _end(Ending.LOST, None, VANISHED, evidence, None, None)
+    # Never started and unknown to Slurm: a lost submit, or a controller that lost the job. The run may start again.
     return UNKNOWN
 
 
 def choose(evidence: Evidence) -> QueueLine | None:
-    """Of several jobs for one run (an answer was lost, it was submitted again) the one that is the run."""
+    """The job of the run. A repeated submit after a lost answer leaves several jobs."""
     if evidence.begun:
         begun = [line for line in evidence.lines if line.number == evidence.begun.number]
         return begun[0] if begun else None
@@ -79,7 +79,7 @@ def choose(evidence: Evidence) -> QueueLine | None:
 
 
 def extras(evidence: Evidence) -> list[QueueLine]:
-    """Jobs that wait for a run which another job is already: they would end without a deed, and may go at once."""
+    """Pending duplicates of a run with a job: they would end without an effect."""
     chosen = choose(evidence)
     is_run = chosen is not None and not chosen.is_over
     return [line for line in evidence.lines if line.is_waiting and line != chosen and (is_run or evidence.begun)]
@@ -95,7 +95,7 @@ def _alive(line: QueueLine, evidence: Evidence, seats: Mapping[int, tuple[Seat, 
             attempt=begun.restart + 2 if begun else 1,
             notes=evidence.notes,
         )
-    go = begun.restart + (2 if evidence.begins_again else 1) if begun else 1
+    go = begun.restart + (2 if evidence.is_restarting else 1) if begun else 1
     suspended = (SUSPENDED,) if line.state == "SUSPENDED" else ()
     names = parse_hostlist(line.nodelist)
     plain = tuple(Seat(name, evidence.cpus, evidence.memory_mib) for name in names)
@@ -109,28 +109,28 @@ def _alive(line: QueueLine, evidence: Evidence, seats: Mapping[int, tuple[Seat, 
 
 
 def _explain(reason: str, *, is_begun: bool) -> Reason:
-    """We set no time to begin at: Slurm does, when it starts something again."""
+    """Danlu sets no begin time. Slurm sets one for a restart."""
     if reason != "BeginTime":
         return explain_wait(reason)
     if is_begun:
-        return Reason("begin_time", "Slurm starts it again in a moment")
+        return Reason("begin_time", "Slurm starts the job again in a moment")
     return Reason(
         "begin_time",
-        "Slurm could not start it, and tries again in a moment; if that goes on: does the machine of its controller "
-        "know the user (`id` there), and do the nodes see the shared folder?",
+        "Slurm could not start the job, and tries again in a moment; if that repeats: does the controller's machine "
+        "have the user (`id` there), and do the nodes see the shared folder?",
     )
 
 
-def _from_word(ended: Ended, line: QueueLine | None, evidence: Evidence) -> Observation | None:
+def _from_exit_file(ended: Ended, line: QueueLine | None, evidence: Evidence) -> Observation | None:
     is_open = line is not None and not line.is_over
     reason = _reason_of(ended)
     ending, code = ended.ending, ended.exit_code
-    if _is_by_force(ended):
+    if _was_killed(ended):
         if is_open and (ended.by_slurm or not evidence.is_settled):
-            return None  # Slurm knows better why, and may begin it again
+            return None  # Slurm knows the cause, and may restart the job
         if line is None and ended.by_slurm and not evidence.stop_asked:
             if not evidence.is_settled:
-                return None  # the next look may list it
+                return None  # the next poll may list the job
             past = explain_end(evidence.past.state) if evidence.past else None
             ending, reason = past or (Ending.LOST, FORGOTTEN)
         elif line is not None and (done := explain_end(line.state)) is not None:
@@ -139,8 +139,8 @@ def _from_word(ended: Ended, line: QueueLine | None, evidence: Evidence) -> Obse
     return replace(found, notes=(*found.notes, ended.note)) if ended.note else found
 
 
-def _is_by_force(ended: Ended) -> bool:
-    """Neither by itself, nor because its script saw to it."""
+def _was_killed(ended: Ended) -> bool:
+    """Killed from outside: the run did not exit, and its script did not end it."""
     return ended.ending is Ending.EXITED and (ended.by_slurm or (ended.exit_code or 0) > _SIGNALS)
 
 
@@ -155,12 +155,12 @@ def _reason_of(ended: Ended) -> Reason | None:
     return Reason(ended.ending.value, texts.get(ended.ending, ended.text))
 
 
-def _exit_reason(code: int | None, who: str = "") -> Reason:
-    """`who`: which of several ranks failed."""
+def _exit_reason(code: int | None, rank: str = "") -> Reason:
+    """`rank`: the failed rank of several."""
     if code == 0:
         return Reason("succeeded", "ended with success")
-    said = describe_exit(code)
-    return Reason("failed", f"{said} ({who})" if who else said)
+    text = describe_exit(code)
+    return Reason("failed", f"{text} ({rank})" if rank else text)
 
 
 def _over(
@@ -171,10 +171,10 @@ def _over(
     evidence: Evidence,
     exit_code: int | None = None,
 ) -> Observation | None:
-    """Slurm says that it is over, and the run itself has said nothing."""
+    """The end by Slurm's list or accounting, without an exit file."""
     begun = evidence.begun
     if begun and not evidence.is_settled:
-        return None  # its own word may still be on its way through the shared folder
+        return None  # the exit file may still be on its way through the shared folder
     if evidence.stop_asked and state in ("CANCELLED", "FAILED"):
         text = "stopped on request" if begun else "stopped before it started"
         began_at = begun.started_at if begun else None
@@ -188,10 +188,10 @@ def _over(
     if begun:
         if exit_code is not None:
             return _end(Ending.EXITED, exit_code, _exit_reason(exit_code), evidence, started_at, ended_at)
-        return _end(Ending.LOST, None, NO_WORD, evidence, started_at, ended_at)
-    said = f" ({reason})" if reason not in ("", "None", "NonZeroExitCode") else ""
+        return _end(Ending.LOST, None, VANISHED, evidence, started_at, ended_at)
+    detail = f" ({reason})" if reason not in ("", "None", "NonZeroExitCode") else ""
     why = explain_wait(reason) if reason == "BadConstraints" else None
-    text = f"its node could not start it{said}: does it see the shared folder, and know the user?"
+    text = f"the node could not start the job{detail}: does the node see the shared folder, and have the user?"
     return _end(Ending.NOT_STARTED, None, why or Reason("not_started", text), evidence, None, ended_at)
 
 

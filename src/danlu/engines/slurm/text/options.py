@@ -1,14 +1,14 @@
-"""What Slurm is given for a run: the options of `sbatch`, and the files in the run's folder. Pure.
+"""The options of `sbatch` and the files in a run's folder. Pure.
 
 The files, read and written by the run's own user on its node:
 
-    script   the batch script: begins the run once, watches its time, ends it as told, writes how it ended
-    inside   starts one command in the run's folder and environment; shells use it too
-    rank     on several nodes, what starts `inside` on each of them (see slurm_ranks)
-    env      the environment, which no other user may read
-    began    token, restart, node, start: made exclusively, so a second copy of the run ends without a deed
-    stop     how the run is to be ended, written by the server before it rings the script
-    exit     how it ended
+    script   the batch script: starts the run once, watches its time limit, stops the run, writes `exit`
+    inside   starts a command in the run's folder and environment; shells use the program too
+    rank     on several nodes: starts `inside` on each node (see render.py)
+    env      the environment, readable by the user only
+    began    token, restart, node, start: created exclusively, so a duplicate of the run ends without an effect
+    stop     grace and notice of a stop, written by the server before the wake signal
+    exit     the end: code, times, text
 """
 
 import re
@@ -23,14 +23,14 @@ from danlu.domain.parsing import Notice
 from danlu.domain.resources import model_fits
 from danlu.engines.base import Ending, Launch
 
-# Exit codes of scripts that did nothing: the run has begun elsewhere, or its folder is gone.
+# Exit codes of scripts without an effect: the run started elsewhere, or its folder is gone.
 ALREADY_BEGUN = 98
 NO_FOLDER = 97
-BELL = "URG"  # to the script alone: "read `stop`"; one that comes before bash listens does no harm
-NICE_PER_STEP = 10_000  # where Slurm keeps the order of arrival: so many jobs further back
+WAKE_SIGNAL = "URG"  # to the script: "read `stop`"; a process without a handler ignores SIGURG
+NICE_PER_STEP = 10_000  # jobs behind, where Slurm keeps the order of arrival
 MOST_RESTARTS = 10_000
 _LONGEST_NAME = 100
-# Slurm says which cards are the run's; what it says of itself is not overruled either.
+# Slurm sets these variables: GPUs of the run, and its own settings.
 _SLURMS_OWN = re.compile(r"SLURM|SBATCH_|SRUN_|SALLOC_|PMI_|PMIX_")
 _CARDS = frozenset(
     {"CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL", "ZE_AFFINITY_MASK"}
@@ -62,16 +62,16 @@ _SHELLS_OWN = frozenset(
 
 
 @dataclass(frozen=True, slots=True)
-class Habits:
-    """What is so on this cluster, and changes the options of a submit."""
+class ClusterTraits:
+    """Properties of the cluster that change the options of `sbatch`."""
 
     has_accounts: bool = False
-    models: tuple[str, ...] = ()  # types of cards as Slurm names them
-    longest: Mapping[str, timedelta | None] | None = None  # of each partition
+    models: tuple[str, ...] = ()  # GPU types in Slurm's spelling
+    longest: Mapping[str, timedelta | None] | None = None  # limit of each partition
     default_partition: str = ""
     may_go_first: bool = False
-    holds_memory: bool = True  # a run that takes more memory than it asked for is ended
-    reaches_all: bool = True  # a signal of Slurm's reaches every process of a run, not only the one that Slurm started
+    enforces_memory: bool = True  # Slurm ends a run above its requested memory
+    reaches_all: bool = True  # Slurm signals every process of a run, not only the first
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,8 +92,8 @@ class Ended:
     started_at: datetime | None
     ended_at: datetime | None
     text: str
-    by_slurm: bool = False  # Slurm told it to end: its own word on the end counts
-    note: str = ""  # what its owner should know of it
+    by_slurm: bool = False  # Slurm ended the run: Slurm's state explains the end
+    note: str = ""  # for the owner of the run
 
 
 def render_comment(instance: str, run_id: str) -> str:
@@ -102,13 +102,13 @@ def render_comment(instance: str, run_id: str) -> str:
 
 @lru_cache(maxsize=1 << 15)
 def parse_comment(comment: str) -> tuple[str, str] | None:
-    """The installation and the run that a job's comment names."""
+    """Installation and run id in a job's comment."""
     match = re.fullmatch(r"danlu:([0-9a-z]+):([\w.\-]+)", comment)
     return (match[1], match[2]) if match else None
 
 
-def render_options(launch: Launch, comment: str, log: str, habits: Habits) -> list[str]:
-    """The options of `sbatch` for a launch: nothing secret, everyone on the machine can read them."""
+def render_options(launch: Launch, comment: str, log: str, traits: ClusterTraits) -> list[str]:
+    """The options of `sbatch`. No secrets: all users of the machine can read command lines."""
     ask = launch.ask
     name = launch.name or launch.command[0].rpartition("/")[2]
     options = [
@@ -119,7 +119,7 @@ def render_options(launch: Launch, comment: str, log: str, habits: Habits) -> li
         "--open-mode=append",
         "--chdir=/",
         "--requeue",
-        "--propagate=NONE",  # limits of the server's process are not the run's
+        "--propagate=NONE",  # the run does not inherit the server's resource limits
         f"--nodes={ask.nodes}",
         "--ntasks-per-node=1",
         f"--cpus-per-task={ask.cpus}",
@@ -127,15 +127,15 @@ def render_options(launch: Launch, comment: str, log: str, habits: Habits) -> li
     if ask.memory_mib:
         options.append(f"--mem={ask.memory_mib}M")
     if ask.gpus:
-        options.append(f"--gres=gpu:{_model(ask.gpu_model, habits.models)}{ask.gpus}")
+        options.append(f"--gres=gpu:{_model(ask.gpu_model, traits.models)}{ask.gpus}")
     if ask.shards:
-        options.append(f"--gres=shard:{_model(ask.gpu_model, habits.models)}{ask.shards}")
+        options.append(f"--gres=shard:{_model(ask.gpu_model, traits.models)}{ask.shards}")
     if launch.queue:
         options.append(f"--partition={launch.queue}")
-    if launch.team and habits.has_accounts:
+    if launch.team and traits.has_accounts:
         options.append(f"--account={launch.team}")
     if launch.time_limit:
-        longest = (habits.longest or {}).get(launch.queue or habits.default_partition)
+        longest = (traits.longest or {}).get(launch.queue or traits.default_partition)
         options.append(f"--time={limit_minutes(launch.time_limit, launch.grace, longest)}")
     if (nice := nice_of(launch.priority, is_boosted=launch.is_boosted)) > 0:
         options.append(f"--nice={nice}")
@@ -143,15 +143,13 @@ def render_options(launch: Launch, comment: str, log: str, habits: Habits) -> li
 
 
 def nice_of(priority: int, *, is_boosted: bool) -> int:
-    """How far back in the queue of Slurm. Less than nothing is a place before others: only who administers Slurm may
-    give it, and not by an option of `sbatch`."""
+    """Slurm's `Nice`: larger is later. Only administrators of Slurm may set a negative value, and not with `sbatch`."""
     boost = NICE_PER_STEP // 2 if is_boosted else 0
     return (DEFAULT_PRIORITY - priority) * NICE_PER_STEP - boost
 
 
 def limit_minutes(limit: timedelta, grace: timedelta, longest: timedelta | None) -> int:
-    """The script ends the run at its limit, to the millisecond; Slurm, which counts minutes, comes after it:
-    as much later as the run's grace needs and its queue allows."""
+    """Slurm's limit in minutes, as late as grace and queue allow: the script itself ends the run at the exact limit."""
     own = _minutes(limit)
     later = _minutes(limit + grace) + 1
     return later if longest is None or later <= _minutes(longest) else max(own, min(later, _minutes(longest)))
@@ -168,7 +166,7 @@ def _model(wanted: str | None, models: Collection[str]) -> str:
 
 
 def render_env(env: Mapping[str, str]) -> tuple[str, list[str]]:
-    """The environment as a file for bash, and the names that no shell can pass on."""
+    """The environment as a file for bash, and the left out names (invalid in a shell)."""
     lines, left_out = [], []
     for name, value in env.items():
         function = re.fullmatch(r"BASH_FUNC_([A-Za-z_][\w.:-]*)(?:%%|\(\))", name)
@@ -222,13 +220,13 @@ def _facts(text: str) -> dict[str, str]:
 
 
 def _restarts(facts: Mapping[str, str]) -> int | None:
-    """Whoever claims a billion would have as many runs looked for when the job is removed."""
+    """Limited: the removal of a job looks for a folder of each attempt."""
     count = _count(facts.get("restart", ""))
     return None if count is None else min(count, MOST_RESTARTS)
 
 
 def _count(text: str) -> int | None:
-    """What a person's own files say is not believed to be a number that fits anywhere."""
+    """A small number; None for anything else in a user's file."""
     return int(text) if re.fullmatch(r"[0-9]{1,9}", text) else None
 
 
@@ -238,5 +236,5 @@ def _moment(text: str) -> datetime | None:
 
 
 def milliseconds(duration: timedelta) -> int:
-    # Bash counts in 64 bits, and `sleep` takes a year.
+    # Bash counts in 64 bits, and `sleep` accepts a year.
     return min(max(round(duration.total_seconds() * 1000), 0), 366 * 86_400_000)

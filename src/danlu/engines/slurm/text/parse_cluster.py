@@ -1,4 +1,4 @@
-"""What Slurm prints (22.05 to 24.11) of nodes, queues and books, and the words in it, read into data. Pure."""
+"""Parses Slurm's output (22.05 to 24.11) about nodes, partitions and accounts. Pure."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -12,36 +12,36 @@ ASSOCIATION_FORMAT = "account,user,partition"
 _CLOSED = frozenset(
     {"DOWN", "DRAIN", "DRAINED", "DRAINING", "ERROR", "FAIL", "FAILING", "FUTURE", "UNKNOWN", "UNK", "INVAL", "MAINT"}
     | {"NOT_RESPONDING", "POWERING_DOWN", "REBOOT", "REBOOT_ISSUED", "REBOOT_REQUESTED", "INVALID_REG", "BLOCKED"}
-    | {"RESERVED"}  # now, and for others: Danlu's jobs ask for no reservation
+    | {"RESERVED"}  # for others: Danlu's jobs ask for no reservation
 )
-# Anybody may ask for billions of cards, and is listed: nothing is written out further than it can be true.
+# Limits of expanded lists: a user may request billions of GPUs.
 MOST_OF_A_NODE, MOST_NODES, MOST_BRACKETS = 1 << 13, 1 << 16, 8
 _NOTHING = frozenset({"", "(null)", "N/A", "None", "none", "Unknown", "NONE"})
 
 
 @dataclass(frozen=True, slots=True)
 class Cards:
-    """What `gpu:a100:2(IDX:0-1),shard:a100:32(0/64,32/64)` says."""
+    """The content of `gpu:a100:2(IDX:0-1),shard:a100:32(0/64,32/64)`."""
 
     gpus: int = 0
     model: str = ""
     indices: tuple[int, ...] = ()
     shards: int = 0
-    shards_of: Mapping[int, int] = field(default_factory=dict)  # of each card: how many are taken; empty before 23.11
-    shared: tuple[int, ...] = ()  # cards that shards sit on
-    models: tuple[str, ...] = ()  # of each whole card, in the order in which they are listed
+    shards_of: Mapping[int, int] = field(default_factory=dict)  # used shards by card; empty before 23.11
+    shared: tuple[int, ...] = ()  # cards with used shards
+    models: tuple[str, ...] = ()  # of each whole card, in Slurm's order
 
 
 @dataclass(frozen=True, slots=True)
 class NodeFacts:
-    """A node, and what is taken of it at present."""
+    """A node and its current use."""
 
     node: Node
     partitions: tuple[str, ...]
     state: str
     used: Cards
     version: str = ""
-    why: str = ""  # what the administrator or Slurm wrote about a closed one
+    why: str = ""  # the reason of a closed node, by an administrator or Slurm
     cpus_used: int = 0
     memory_used_mib: int = 0
 
@@ -54,14 +54,14 @@ class Partition:
     state: str
     max_time: timedelta | None  # None: no limit
     default_time: timedelta | None
-    groups: frozenset[str] = frozenset()  # Unix groups that may use it; empty: all
+    groups: frozenset[str] = frozenset()  # permitted Unix groups; empty: all
     is_for_root: bool = False
-    besides: str = ""  # whom else it is for, by Slurm's own books: "accounts a, b"
+    besides: str = ""  # further conditions, by Slurm's accounting: "accounts a, b"
 
 
 @dataclass(frozen=True, slots=True)
 class Association:
-    """Somebody who may use an account; with a partition, only there."""
+    """A user with access to an account; with a partition: only there."""
 
     account: str
     user: str
@@ -75,7 +75,7 @@ def parse_gres(text: str) -> Cards:
     indices: list[int] = []
     shards_of: dict[int, int] = {}
     shared: list[int] = []
-    for part in re.split(r",(?![^()]*\))", said(text)):
+    for part in re.split(r",(?![^()]*\))", text_or_empty(text)):
         match = re.match(r"(?:gres[:/])?(gpu|shard)((?:[:=][^:=(]*)*)(?:\(([^)]*)\))?", part)
         if not match:
             continue
@@ -91,7 +91,7 @@ def parse_gres(text: str) -> Cards:
             continue
         shards += count
         if where and re.match(r"[0-9]+/", where):
-            taken = [whole(slot) for slot in where.split(",")]
+            taken = [leading_int(slot) for slot in where.split(",")]
             shards_of |= {at: number for at, number in enumerate(taken) if number}
             shared += [at for at, number in enumerate(taken) if number]
         else:
@@ -113,8 +113,8 @@ def _node(line: str) -> NodeFacts:
     star = "*" in facts.get("State", "")
     node = Node(
         name=facts["NodeName"],
-        cpus=whole(facts.get("CPUEfctv") or facts.get("CPUTot", "0")),
-        memory_mib=whole(facts.get("RealMemory", "0")),
+        cpus=leading_int(facts.get("CPUEfctv") or facts.get("CPUTot", "0")),
+        memory_mib=leading_int(facts.get("RealMemory", "0")),
         gpus=tuple(
             Gpu(at, model or all_of_it.model or "gpu", shards=per_card) for at, model in enumerate(all_of_it.models)
         ),
@@ -128,8 +128,8 @@ def _node(line: str) -> NodeFacts:
         used,
         facts.get("Version", ""),
         why[1] if why else "",
-        cpus_used=whole(facts.get("CPUAlloc", "0")),
-        memory_used_mib=whole(facts.get("AllocMem", "0")),
+        cpus_used=leading_int(facts.get("CPUAlloc", "0")),
+        memory_used_mib=leading_int(facts.get("AllocMem", "0")),
     )
 
 
@@ -142,7 +142,7 @@ def parse_partitions(text: str) -> list[Partition]:
             found.append(
                 Partition(
                     name=facts["PartitionName"],
-                    nodelist=said(facts.get("Nodes", "")),
+                    nodelist=text_or_empty(facts.get("Nodes", "")),
                     is_default=facts.get("Default") == "YES",
                     state=facts.get("State", ""),
                     max_time=parse_limit(facts.get("MaxTime", "")),
@@ -162,8 +162,8 @@ def _besides(facts: Mapping[str, str]) -> str:
 
 
 def _names(text: str) -> list[str]:
-    """`ALL` is nobody in particular."""
-    return [] if text == "ALL" else [name for name in said(text).split(",") if name]
+    """`ALL` means no restriction."""
+    return [] if text == "ALL" else [name for name in text_or_empty(text).split(",") if name]
 
 
 def parse_config(text: str) -> dict[str, str]:
@@ -173,13 +173,13 @@ def parse_config(text: str) -> dict[str, str]:
 
 
 def parse_associations(text: str) -> frozenset[Association]:
-    """`sacctmgr -nP show assoc format=ASSOCIATION_FORMAT`; accounts themselves are left out."""
+    """`sacctmgr -nP show assoc format=ASSOCIATION_FORMAT`; accounts without a user are left out."""
     rows = (line.split("|") for line in text.splitlines())
     return frozenset(Association(*row) for row in rows if len(row) == 3 and row[1])
 
 
 def parse_time(text: str) -> datetime | None:
-    """Seconds since 1970: commands are run with SLURM_TIME_FORMAT=%s."""
+    """Seconds since 1970, by SLURM_TIME_FORMAT=%s."""
     return datetime.fromtimestamp(int(text), UTC) if re.fullmatch(r"\d{1,11}", text) and int(text) else None
 
 
@@ -204,7 +204,7 @@ def parse_memory(text: str) -> int:
 
 def parse_hostlist(text: str) -> tuple[str, ...]:
     """`gn[1-3,7],login` -> gn1 gn2 gn3 gn7 login; leading zeros stay, several brackets multiply."""
-    names = (name for part in re.split(r",(?![^\[]*\])", said(text)) if part for name in _expand(part))
+    names = (name for part in re.split(r",(?![^\[]*\])", text_or_empty(text)) if part for name in _expand(part))
     return tuple(islice(names, MOST_NODES))
 
 
@@ -239,16 +239,16 @@ def parse_numbers(text: str, most: int = MOST_OF_A_NODE) -> list[int]:
 
 
 def _is_number(text: str) -> bool:
-    """One that Slurm could mean: `²` is a digit too, and Python reads no number of thousands of digits."""
+    """ASCII digits only, and few: `²` is a digit too, and Python refuses thousands of digits."""
     return re.fullmatch(r"[0-9]{1,18}", text) is not None
 
 
-def said(text: str) -> str:
-    """Empty where Slurm has a word for nothing."""
+def text_or_empty(text: str) -> str:
+    """Empty for Slurm's words for nothing."""
     return "" if text in _NOTHING else text
 
 
-def whole(text: str) -> int:
-    """The digits that it begins with; else 0."""
+def leading_int(text: str) -> int:
+    """The number at the start; 0 without."""
     match = re.match(r"[0-9]{1,18}", text)
     return int(match[0]) if match else 0

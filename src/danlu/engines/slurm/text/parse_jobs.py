@@ -1,4 +1,4 @@
-"""What Slurm's commands print of jobs (22.05 to 24.11), read into data. Pure."""
+"""Parses Slurm's output (22.05 to 24.11) about jobs. Pure."""
 
 import re
 from collections.abc import Iterator
@@ -9,20 +9,20 @@ from itertools import islice
 from danlu.domain.resources import Seat
 from danlu.engines.slurm.text.parse_cluster import (
     MOST_NODES,
+    leading_int,
     parse_gres,
     parse_hostlist,
     parse_memory,
     parse_numbers,
     parse_time,
-    said,
-    whole,
+    text_or_empty,
 )
 
-# Names and comments are the last two, and may hold anything.
+# Comment and name come last: users choose their content.
 QUEUE_FORMAT = "%i|%A|%T|%U|%u|%P|%D|%N|%C|%m|%b|%V|%S|%e|%r|%k|%j"
-# No name of a job: that may hold line breaks, and what looks like another job.
+# Without the job name: a name with line breaks could forge another job.
 ACCOUNTING_FORMAT = "JobIDRaw,State,ExitCode,Start,End,User"
-# States that are over. Everything that is neither pending nor one of these holds its place.
+# Final states. A job in any other state, except the waiting states, holds its nodes.
 OVER = frozenset(
     {
         "COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "OUT_OF_MEMORY",
@@ -37,8 +37,8 @@ SEATLESS = OVER | WAITING
 class QueueLine:
     """A job as `squeue` lists it."""
 
-    id: str  # `17`, `17_3` or, for tasks that wait together, `17_[4-9]`
-    number: int  # what commands take; for a waiting array that of the array
+    id: str  # `17`, `17_3`, or `17_[4-9]` for pending array tasks
+    number: int  # for commands; of a pending array: the array's number
     state: str
     uid: int
     user: str
@@ -49,7 +49,7 @@ class QueueLine:
     memory_mib: int
     gres: str
     submitted_at: datetime | None
-    starts_at: datetime | None  # of a waiting one: when Slurm expects to start it
+    starts_at: datetime | None  # of a pending job: Slurm's estimate
     ends_at: datetime | None
     reason: str
     comment: str
@@ -66,7 +66,7 @@ class QueueLine:
 
 @dataclass(frozen=True, slots=True)
 class PastJob:
-    """A job as accounting remembers it."""
+    """A job from accounting."""
 
     number: int
     state: str
@@ -77,8 +77,7 @@ class PastJob:
 
 
 class QueueReader:
-    """Reads one list after the other, and tells what changed: a job of which the same is said as before is the same
-    line, and costs nothing."""
+    """Reads one list after the other, and finds the differences: an unchanged job stays the same object."""
 
     def __init__(self) -> None:
         self._known: dict[str, QueueLine | None] = {}
@@ -91,8 +90,8 @@ class QueueReader:
         return len(self._records)
 
     def read(self, text: str, mark: str) -> list[QueueLine]:
-        """What is listed anew; `gone` has what is not listed as it was. `mark` begins every record, and nobody could
-        know it before: a line break in a name forges nothing."""
+        """New or changed jobs; `gone` holds their old lines and the missing jobs. Every record begins with `mark`, a
+        fresh secret: a line break in a name forges no record."""
         records = ("\n" + text).removesuffix("\n").split(f"\n{mark}|")[1:]
         self.fresh, self.gone = [], []
         if records == self._records:
@@ -116,28 +115,28 @@ def _queue_line(parts: list[str]) -> QueueLine:
     submitted, starts, ends, reason, comment, name = rest
     return QueueLine(
         id=shown,
-        number=whole(number),
+        number=leading_int(number),
         state=state.split()[0] if state else "",
-        uid=whole(uid),
+        uid=leading_int(uid),
         user=user,
         partition=partition,
-        nodes=whole(nodes) or 1,
-        nodelist=said(nodelist),
-        cpus=whole(cpus),
+        nodes=leading_int(nodes) or 1,
+        nodelist=text_or_empty(nodelist),
+        cpus=leading_int(cpus),
         memory_mib=parse_memory(memory),
-        gres=said(gres),
+        gres=text_or_empty(gres),
         submitted_at=parse_time(submitted),
         starts_at=parse_time(starts),
         ends_at=parse_time(ends),
         reason=reason.strip("()"),
-        comment=said(comment),
+        comment=text_or_empty(comment),
         name=name,
     )
 
 
 def parse_job_seats(text: str) -> dict[int, tuple[Seat, ...]]:
-    """From `scontrol -d show job`: where each running job sits, card by card. A name may hold line breaks, and what
-    looks like a job or a seat: where two things are said of one, neither is believed."""
+    """From `scontrol -d show job`: nodes and GPUs of each running job. A name with line breaks can forge a record:
+    contradicting records count as unknown."""
     found: dict[int, tuple[Seat, ...]] = {}
     doubted: set[int] = set()
     for record in re.split(r"(?m)^(?=JobId=)", text):
@@ -189,12 +188,12 @@ def parse_accounting(text: str) -> list[PastJob]:
 
 
 def parse_exit_codes(text: str) -> dict[int, int]:
-    """By number, from `scontrol -o show job`; 128+N after signal N."""
+    """By job number, from `scontrol -o show job`; 128+N after signal N."""
     found: dict[int, set[int]] = {}
     for line in text.split("\n"):
         number = re.match(r"JobId=([0-9]{1,10}) ", line)
         codes = re.findall(r" ExitCode=[0-9]{1,5}:[0-9]{1,5} ", line)
-        # Whoever has such words in a name of theirs is not believed, nor is what a line break in it says of another's.
+        # A line with two exit codes, or two lines of a job: perhaps forged in a job name. Ignored.
         if number and len(codes) == 1 and (code := re.search(r"(\d+):(\d+)", codes[0])):
             found.setdefault(int(number[1]), set()).add(_exit_code(code))
     return {number: codes.pop() for number, codes in found.items() if len(codes) == 1}

@@ -1,25 +1,19 @@
-"""A run on several nodes: what its batch script does otherwise, and the program on each node. Pure.
+#!/bin/bash
+# The run a.1 of Danlu. What its parts are for: see `danlu show`.
+folder='/f o'"'"'o'
+token=t
+nodes=2
+cpus=4
+limit=7200000
+grace=30000
+notice=USR1
+lead=60000
+reaches_all=''
+first_port=23000
+ports=6000
+command=(echo 'it'"'"'s' '$HOME')
+already_begun=98 no_folder=97
 
-The script starts one rank per node with `srun` and talks to them over it, which takes neither the controller nor the
-shared folder. Down, on srun's standard input, which every rank reads:
-
-    tell SIGNAL     to the command's process group
-    warn SIGNAL     the notice: to those of its processes that handle the signal
-
-Up, among what srun itself says on standard error (of ranks it carries nothing else: what commands write there goes to
-standard output, and so into the log in the order in which each wrote it). Each line begins with the run's token:
-
-    began RANK NODE
-    told RANK NODE                 from now on it does not end by itself
-    unheard RANK NODE SIGNAL       nobody there handles it
-    failed RANK NODE CODE TEXT     the command could not be started
-    ended RANK NODE CODE
-"""
-
-import shlex
-
-# What both of them use, and the script of a run on one node.
-WORDS = r"""
 fact() { # NAME FILE
   local name value
   while IFS='=' read -r name value; do [ "$name" = "$1" ] && { printf %s "$value"; return; }; done < "$2"
@@ -66,10 +60,65 @@ await_child() { # until it is over: $code is how, or nothing if that was overloo
     fi
   done
 }
-"""
 
-# What the script of a run on several nodes calls where the script of one node has its own command.
-SEVERAL = r"""
+
+unset BASH_ENV ENV
+restart=${SLURM_RESTART_COUNT:-0}
+node=${SLURMD_NODENAME:-${HOSTNAME:-}}
+failed="$folder/.failed.0"
+umask 0077
+exec 3>&2 2>/dev/null # what bash says of its jobs is nobody's business; the run gets the log back
+
+clock() { # milliseconds since 1970, in $now
+  local precise=${EPOCHREALTIME:-}
+  if [ -n "$precise" ]; then precise=${precise/[.,]/}; now=${precise%???}; else now=$(date +%s%3N); fi
+}
+pause() { sleep "$(($1 / 1000)).$(printf %03d $(($1 % 1000)))"; }
+note() { printf %s "$1" > "$folder/.note"; }
+
+# Begin once: a link to a file that is there already fails, on every file system. Slurm's own requeue goes on.
+clock; started=$now
+mine="$folder/.begin.$SLURM_JOB_ID.$restart.$node.$$"
+printf '%s\n' "token=$token" "restart=$restart" "job=$SLURM_JOB_ID" "node=$node" "started=$started" > "$mine" \
+  || exit "$no_folder"
+is_over() { # a controller that was killed may have missed its end, and begin it again
+  [ -e "$folder/exit" ] && [ "$(fact restart "$folder/exit")" = "$was" ] || return
+  [ "$(fact ending "$folder/exit")" != exited ] && return
+  local code=$(fact code "$folder/exit")
+  [ -z "$(fact slurm "$folder/exit")" ] && [ "${code:-0}" -le 128 ]
+}
+if ! ln "$mine" "$folder/began"; then
+  was=$(fact restart "$folder/began")
+  if [ "$(fact token "$folder/began")" != "$token" ] || [ "$(fact job "$folder/began")" != "$SLURM_JOB_ID" ] \
+    || [ "$restart" -le "${was:-0}" ] || is_over; then
+    rm -f "$mine"; exit "$already_begun"
+  fi
+  mv -f "$mine" "$folder/began"
+fi
+rm -f "$mine" "$folder"/.failed.* "$folder/.note" "$folder/exit"
+
+finish() { # ENDING CODE TEXT
+  # What a lost node left behind does not speak for the run that Slurm began again elsewhere.
+  if [ "$(fact restart "$folder/began")" = "$restart" ]; then
+    clock
+    printf '%s\n' "token=$token" "restart=$restart" "ending=$1" "code=$2" "started=$started" "ended=$now" "node=$node" \
+      "slurm=$slurm" "text=${3//$'\n'/ }" "note=$(cat "$folder/.note")" > "$folder/.exit.$node.$$" \
+      && mv -f "$folder/.exit.$node.$$" "$folder/exit"
+  fi
+  [ -n "$box" ] && rm -rf "$box"
+  exit "${2:-1}"
+}
+is_taken() { # PORT
+  grep -qs "^ *[0-9]*: [0-9A-F]*:$(printf %04X "$1") " /proc/net/tcp /proc/net/tcp6
+}
+
+ending=exited slurm= term_by= kill_by= ender= child= rang= box= text=
+[ -e "$folder/stop" ] && finish stopped '' 'stopped before it started'
+port=$((first_port + SLURM_JOB_ID % ports))
+for _ in 1 2 3 4 5 6 7 8; do is_taken "$port" || break; port=$((first_port + (port - first_port + 1009) % ports)); done
+set -m # each background job is a process group
+
+
 first=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
 address=$first
 # A name that nobody can look up has an address in Slurm's configuration.
@@ -150,43 +199,74 @@ count() { # the code of the run is that of the rank that failed first
     code=${first:-0}
   fi
 }
-"""
 
-_RANK = r"""
-read -r token reaches_all <<< "$DANLU_RANKS"
-unset DANLU_RANKS BASH_ENV ENV
-rank=$SLURM_PROCID node=${SLURMD_NODENAME:-${HOSTNAME:-}}
-exec 3>&2 2> /dev/null 4<&0 < /dev/null
-say() { printf '%s %s %s %s %s\n' "$token" "$1" "$rank" "$node" "${2:-}" >&3; }
-say began
-set -m # each background job is a process group
-/bin/bash "$folder/inside" start "$@" < /dev/null 2>&1 3>&- 4<&- &
-child=$!
-pass() { # SIGNAL, of Slurm's. Where it reaches every process of a step by itself, this one passes on nothing
-  rang=1
-  say told
-  [ -n "$reaches_all" ] || kill -s "$1" -- "-$child"
+
+end_at() { # TERM_AT KILL_AT: only ever sooner
+  [ -n "$kill_by" ] && [ "$1" -ge "$term_by" ] && [ "$2" -ge "$kill_by" ] && return
+  { [ -z "$term_by" ] || [ "$1" -lt "$term_by" ]; } && term_by=$1
+  { [ -z "$kill_by" ] || [ "$2" -lt "$kill_by" ]; } && kill_by=$2
+  [ -n "$ender" ] && kill -KILL -- "-$ender"
+  local mode=+m
+  [[ $- == *m* ]] && mode=-m
+  set -m
+  (
+    clock; [ "$term_by" -gt "$now" ] && pause $((term_by - now))
+    if [ "$kill_by" -gt "$term_by" ]; then tell TERM; clock; [ "$kill_by" -gt "$now" ] && pause $((kill_by - now)); fi
+    tell KILL
+    force
+  ) &
+  ender=$!
+  set $mode
 }
-for sign in TERM INT HUP QUIT USR1 USR2; do trap "pass $sign" "$sign"; done
-(
-  trap - TERM INT HUP QUIT USR1 USR2
-  while read -r what sign <&4; do
-    say told
-    if [ "$what" = tell ]; then kill -s "$sign" -- "-$child"; else notify "$sign" || say unheard "$sign"; fi
-  done
-) &
-hearer=$!
-await_child
-trap '' TERM INT HUP QUIT USR1 USR2
-for job in $hearer $child; do kill -KILL -- "-$job"; done
-failed="$folder/.failed.$rank"
-if [ -s "$failed" ]; then # empty where it was ended just before it could say why
-  unable=$(fact code "$failed")
-  say failed "${unable:--} $(fact text "$failed")"
+asked() {
+  rang=1
+  chmod u+rwx "$folder" # or NFS believes for half a minute that a file is not there which was not there before
+  [ -e "$folder/stop" ] || return
+  local grace_ms notice_now lead_ms
+  grace_ms=$(fact grace "$folder/stop") notice_now=$(fact notice "$folder/stop") lead_ms=$(fact lead "$folder/stop")
+  [ "$ending" = exited ] && ending=stopped
+  clock
+  [ -n "$notice_now" ] && [ -z "$kill_by" ] && warn "$notice_now"
+  end_at $((now + ${lead_ms:-0})) $((now + ${lead_ms:-0} + ${grace_ms:-0}))
+}
+is_replaced() { [ "$(fact restart "$folder/began")" -gt "$restart" ]; }
+late() {
+  rang=1
+  clock
+  is_replaced && { end_at "$now" "$now"; return; }
+  [ "$ending" = exited ] && ending=timed_out
+  end_at "$now" $((now + grace))
+}
+told_by_slurm() { # SIGNAL: Slurm ends this job, or begins it again later
+  rang=1 slurm=1
+  [ -n "$reaches_all" ] || [ "$nodes" -gt 1 ] || tell "$1" # it tells the run itself, or the ranks of it
+}
+
+begin
+exec 3>&- > /dev/null
+trap asked URG
+trap late USR1
+for sign in TERM INT HUP; do trap "told_by_slurm $sign" "$sign"; done
+[ -e "$folder/stop" ] && asked
+watch=
+if [ -n "$limit" ]; then
+  (
+    trap - USR1 USR2 URG TERM INT HUP
+    # Where Slurm ends all processes at once, this one may see its sleep end before itself: no time has passed then.
+    if [ -n "$notice" ]; then pause $((limit - lead)) || exit; warn "$notice"; limit=$lead; fi
+    pause "$limit" && kill -USR1 $$
+  ) &
+  watch=$!
 fi
-say ended "${code:-143}"
-"""
-
-
-def render_rank(folder: str) -> str:
-    return "\n".join(["#!/bin/bash", f"folder={shlex.quote(folder)}", WORDS, _RANK])
+( # Where only the daemon of a node is lost, its runs go on there, and Slurm begins them elsewhere: those are the runs.
+  trap - USR1 USR2 URG TERM INT HUP
+  while pause 10000; do is_replaced && kill -USR1 $$; done
+) &
+guard=$!
+await_child
+trap '' USR1 USR2 URG TERM INT HUP
+for job in $watch $guard $ender $child; do kill -KILL -- "-$job"; done
+count
+[ -s "$failed" ] && finish not_started "$(fact code "$failed")" "$(fact text "$failed")"
+[ "$ending" = exited ] || text=
+finish "$ending" "$code" "$text"
