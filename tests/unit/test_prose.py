@@ -15,6 +15,8 @@ PACKAGE = ROOT / "src" / "danlu"
 # Folders (without their subfolders) and pages that keep the rule. Both lists only grow.
 ROOMS = [
     "scheduler",
+    "engines/slurm",
+    "engines/slurm/text",
     "tools/simulate",
     "tools/doctor",
     "tools/doctor/look",

@@ -345,7 +345,7 @@ def log_to(state_dir: str | None) -> None:
     log.debug("DANLU_DEBUG is set: more is written down")
 
 
-_SQUASHED = "it must belong to the server's user; on NFS see `no_root_squash` in docs/slurm.md"
+_SQUASHED = "it must belong to the server's user; on NFS see `no_root_squash` in docs/administration.md"
 
 
 def make_folders(place: Place) -> None:

@@ -1,4 +1,5 @@
-"""Who writes next. Arrays wait in a lane for each person, so that nobody waits for more than one turn of another."""
+"""The order of writes. Each person has a lane of arrays, and the lanes take turns: a person waits for at most one
+turn of every other person."""
 
 import asyncio
 from collections import OrderedDict, deque
@@ -13,7 +14,7 @@ TURN_ROWS = 5_000  # a person's small arrays that share one commit; a larger arr
 
 
 class Lanes:
-    """The order within a lane stays, and the persons take turns."""
+    """Lanes in turn; within a lane, first come, first served."""
 
     def __init__(self) -> None:
         self._lanes: OrderedDict[str, deque[Asked]] = OrderedDict()
@@ -22,20 +23,20 @@ class Lanes:
         return bool(self._lanes)
 
     def sorted_out(self, asked: Iterable[Asked]) -> list[Asked]:
-        """Put arrays into their lanes; give the rest, which is to be written at once."""
+        """Put arrays into their lanes. Returns the rest, for the next commit."""
         rest: list[Asked] = []
         for one in asked:
             change = one[0]
             if isinstance(change, Insert) and len(change.jobs) > 1:
                 self._lanes.setdefault(change.jobs[0].user, deque()).append(one)
             elif isinstance(change, Find) and change.user in self._lanes:
-                self._lanes[change.user].append(one)  # it asks for what may still be in the lane
+                self._lanes[change.user].append(one)  # the insert in question may still be in the lane
             else:
                 rest.append(one)
         return rest
 
     def turn(self) -> list[Asked]:
-        """What the next person writes in one commit."""
+        """The changes of the next lane for one commit."""
         if not self._lanes:
             return []
         user, lane = self._lanes.popitem(last=False)

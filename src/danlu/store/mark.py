@@ -1,7 +1,7 @@
-"""A small file beside an SQLite database: there was one, and how far it had come.
+"""A small file beside an SQLite database: the database existed, and had reached this count of changes.
 
-SQLite begins an empty database where the file is gone or empty, and drops what follows the first damaged frame of its
-write-ahead log, both without a word. The number in the mark is in the database too (`user_version`), and only grows."""
+SQLite silently begins an empty database if the file is gone or empty, and silently drops the write-ahead log from the
+first damaged frame on. The number in the mark is in the database too (`user_version`), and only grows."""
 
 import os
 import time
@@ -15,7 +15,7 @@ class Mark:
     path: str
 
     def read(self) -> int | None:
-        """None: there was never a database, as far as anybody knows."""
+        """None: no database is known to have existed."""
         try:
             with open(self.path, encoding="ascii", errors="replace") as file:
                 written = file.read(20).strip()
@@ -40,7 +40,7 @@ class Mark:
             os.close(folder)
 
     def refuse_empty(self, database: str) -> None:
-        """Before SQLite makes an empty database of nothing."""
+        """Call this before SQLite opens the file and creates an empty database."""
         if self.read() is None:
             return
         try:
@@ -51,7 +51,7 @@ class Mark:
             raise Refused(f"the database {database} {what}, and it had content on {self._when()}", self._way_back())
 
     def refuse_older(self, database: str, count: int) -> None:
-        """Everything that was committed before the mark is in the database, or something was lost."""
+        """A smaller count than in the mark means lost commits."""
         wanted = self.read()
         if wanted is not None and count < wanted:
             raise Refused(

@@ -17,7 +17,7 @@ from danlu.store.job_rows import Row
 # A number that no other program on the same database uses: "danlu".
 _LEASE = 0x64616E6C75
 _LEASE_WAIT_S = 1.0
-# So many rows go in by COPY, which takes a quarter of the time. Not fewer: a few rows are faster as statements.
+# From this number of rows on, COPY takes a quarter of the time; a few rows are faster as statements.
 _COPIED = 500
 _COPYABLE = re.compile(r"INSERT INTO (\w+ \([^()]*\)) VALUES \([^()]*\)")
 

@@ -29,7 +29,7 @@ def _revision(connection: Connection) -> str:
 
 
 def _check_tables(connection: Connection) -> None:
-    """The number of a schema is only a claim: a migration that was edited, or a hand, leaves other tables under it."""
+    """The number of a schema is only a claim: an edited migration, or a manual change, leaves other tables."""
     there = set(inspect(connection).get_table_names())
     for name, table in tables.metadata.tables.items():
         if name not in there:
