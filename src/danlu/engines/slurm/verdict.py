@@ -45,7 +45,7 @@ def judge(evidence: Evidence, seats: Mapping[int, tuple[Seat, ...]]) -> Observat
     line = choose(evidence)
     ended = evidence.ended
     if ended and evidence.begun and ended.restart != evidence.begun.restart:
-        ended = None  # of an earlier attempt
+        ended = None  # this end belongs to an earlier attempt
     # A killed controller may have lost the start of a run with an own end.
     if ended and (not (line and line.is_waiting) or not _was_killed(ended)):
         return _from_exit_file(ended, line, evidence)

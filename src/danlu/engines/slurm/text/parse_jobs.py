@@ -49,7 +49,7 @@ class QueueLine:
     memory_mib: int
     gres: str
     submitted_at: datetime | None
-    starts_at: datetime | None  # of a pending job: Slurm's estimate
+    starts_at: datetime | None  # pending job: Slurm's estimate
     ends_at: datetime | None
     reason: str
     comment: str
