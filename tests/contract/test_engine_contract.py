@@ -7,6 +7,7 @@ import pytest
 
 from danlu.domain.job import RunId
 from danlu.domain.parsing import Notice
+from danlu.domain.resources import Ask
 from danlu.engines.base import Ending, RunState
 from danlu.errors import EngineDown
 from tests.contract.engine_rigs import HALTED, LIMIT_SECONDS, NEVER, SOON, with_rig
@@ -199,3 +200,10 @@ async def test_an_engine_out_of_reach_says_so_and_changes_nothing(rig: Any) -> N
 @every_engine
 async def test_the_inventory_lists_the_nodes(rig: Any) -> None:
     assert list(await rig.engine.inventory()) == list(rig.nodes)
+
+
+@with_rig("local", "slurm-22.05", "slurm-24.11")
+async def test_shared_memory_that_is_not_enforced_is_told(rig: Any) -> None:
+    end = await rig.ended(await rig.start("a.1", "true", ask=Ask(shm_mib=8)))
+    assert [note for note in end.notes if note.startswith("shared memory not enforced")]
+    assert not (await rig.ended(await rig.start("b.1", "true"))).notes

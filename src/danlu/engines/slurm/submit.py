@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 
 from danlu.domain.job import Reason
-from danlu.engines.base import Ending, Launch, Observation, RunState
+from danlu.engines.base import Ending, Launch, Observation, RunState, shm_notes
 from danlu.engines.slurm.accounts import Accounts, Choice, Payer, how_to_add
 from danlu.engines.slurm.commands import Answer, Commands, Person, is_unreachable, may_become
 from danlu.engines.slurm.poll import Poller
@@ -151,6 +151,8 @@ class Submitter:
         record.note(choice.note)
         if launch.ask.memory_mib and not self._poller.traits().enforces_memory:
             record.note("memory limit not enforced: this Slurm does not confine jobs (`danlu doctor` says how to)")
+        for note in shm_notes(launch.ask.shm_mib, "a node"):
+            record.note(note)
         try:
             await self._folders.apart(self._folders.prepare, launch, record, person)
         except OSError as error:
