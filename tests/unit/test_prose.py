@@ -27,6 +27,8 @@ ROOMS = [
     "client",
     "monitor",
     "store",
+    "api",
+    "api/routes",
 ]
 PAGES: list[str] = []
 

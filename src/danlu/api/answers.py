@@ -1,4 +1,5 @@
-"""The shapes of answers, for the OpenAPI document. Answers are made in `wire`; a test holds that the two agree."""
+"""The shapes of answers, for the OpenAPI document. `bodies` and `present_*` make the answers; a test checks
+that answers and shapes agree."""
 
 from typing import ClassVar
 

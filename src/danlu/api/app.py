@@ -77,7 +77,7 @@ async def _http_error(request: Request, error: Exception) -> Response:
 
 
 def _methods_of(path: str) -> list[str]:
-    """What may be asked of a path by any of its routes; the framework names the methods of the first one only."""
+    """The methods of all routes of a path; the framework names the methods of the first route only."""
     inside = path.removeprefix(BASE)
     routes = [route for router in ROUTERS for route in router.routes] if inside != path else server.health.routes
     found = [route for route in routes if isinstance(route, APIRoute) and route.path_regex.match(inside)]
@@ -85,7 +85,7 @@ def _methods_of(path: str) -> list[str]:
 
 
 async def _hung_up(request: Request, _: Exception) -> Response:
-    """Nobody reads the answer any more."""
+    """The client is gone: nobody reads the answer."""
     log.info("%s %s: the client hung up before the end of its request", request.method, request.url.path)
     return await _danlu_error(request, Invalid("the request broke off before its end", "send it again"))
 

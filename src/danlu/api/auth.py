@@ -1,4 +1,4 @@
-"""Who is asking, by the Unix socket or a token; and whether they still may."""
+"""Identifies the client by the Unix socket or a token, and checks the rights of long streams again."""
 
 import asyncio
 import contextlib
@@ -32,13 +32,13 @@ LOOK_AGAIN_S, LOOK_S = 15.0, 1.0
 
 
 async def actor_of(connection: HTTPConnection) -> Actor:
-    """Who asks: on the Unix socket the kernel says so, elsewhere a token does."""
+    """The person behind a request: on the Unix socket from the kernel, elsewhere from a token."""
     actor, _ = await recognized(connection)
     return actor
 
 
 async def recognized(connection: HTTPConnection) -> tuple[Actor, Token | None]:
-    """Who asks, and the token that says so, if one does."""
+    """The person behind a request, and the identifying token. None: the kernel identified the person."""
     if {"token", "access_token", "api_key"} & set(connection.query_params):
         raise Invalid("a token does not belong in a URL: it ends up in logs", "send `Authorization: Bearer TOKEN`")
     desk = await desk_of(connection)
@@ -57,7 +57,7 @@ async def recognized(connection: HTTPConnection) -> tuple[Actor, Token | None]:
 
 
 def origin_of(connection: HTTPConnection) -> str:
-    """Where a request comes from, for the audit log and the pace of logins."""
+    """The origin of a request, for the audit log and the rate limit of logins."""
     client = connection.scope.get("client")
     if not client:
         return ""
@@ -65,7 +65,7 @@ def origin_of(connection: HTTPConnection) -> str:
         return ON_THE_SOCKET
     origin = str(client[0])
     if origin in connection.app.state.desk.proxies:
-        # The last one is what the proxy saw itself; what is before it, anybody may have written.
+        # The proxy itself wrote the last address; any client may have written the addresses before.
         said = ",".join(connection.headers.getlist("x-forwarded-for")).rpartition(",")[2].strip()
         with contextlib.suppress(ValueError):
             return str(ip_address(said))
@@ -89,8 +89,8 @@ TheActor = Annotated[Actor, Depends(actor_of)]
 
 
 class Welcome:
-    """Whether somebody may go on with a stream that they began: it outlives what was true then. Looked at again when
-    anything about people or tokens has changed, and now and then, for tokens expire."""
+    """Whether a person may continue an open stream: rights may change while the stream lasts. Checked again after
+    each change of people or tokens, and every `LOOK_AGAIN_S` because tokens expire."""
 
     def __init__(self, desk: Installation, connection: HTTPConnection, check: Callable[[Actor], None]) -> None:
         self._desk, self._connection, self._check = desk, connection, check
@@ -108,6 +108,6 @@ class Welcome:
         return True
 
     async def over(self) -> None:
-        """Come back when it is."""
-        while await self.lasts():  # noqa: ASYNC110 - tokens end by the clock, and nobody is told of it
+        """Return when the person may no longer continue."""
+        while await self.lasts():  # noqa: ASYNC110 - tokens expire by the clock, without an event
             await asyncio.sleep(LOOK_S)

@@ -1,4 +1,4 @@
-"""The words of the REST API: what comes in is checked here, what goes out is made here."""
+"""The JSON of the REST API: checks request bodies, and makes answers."""
 
 import difflib
 import json
@@ -23,7 +23,7 @@ from danlu.errors import DanluError, Invalid, TooLong
 from danlu.provision.snapshots import MAX_FILES
 
 M = TypeVar("M", bound=BaseModel)
-# A job with its environment. To read it takes thirty times the memory, and nobody is answered meanwhile.
+# A job with its environment. Parsing takes thirty times the memory, and blocks all other requests.
 MOST_BODY = 8 * 2**20
 MOST_LISTED = 16 * 2**20  # the list of a snapshot's files
 SMALL = 64 * 2**10  # all other requests
@@ -31,11 +31,11 @@ MOST_SHOWN = 1_000  # characters of a command and its variables in a list of job
 
 
 _KINDS: dict[str, Any] = {COUNT: Written, AMOUNT: Written, TEXT: Text, SWITCH: Flag, PAIRS: Pairs, LIST: Texts}
-# What a client sends besides the options that people write.
+# Fields of a client besides the options written by people.
 _BESIDES: dict[str, Any] = {"command": Words, "workdir": Folder, "snapshot": Text, "umask": Text, "environ": Pairs}
 _FIELDS: dict[str, Any] = {one.name: _KINDS[one.kind] for one in OPTIONS} | _BESIDES
 _OPTIONAL: Any = {name: (kind | None, None) for name, kind in _FIELDS.items()}
-# Options of a submit; each may be left out.
+# Options of a submit; each option may be left out.
 ChangesIn: type[BaseModel] = create_model("ChangesIn", __config__=ConfigDict(extra="forbid"), **_OPTIONAL)
 
 
@@ -55,14 +55,14 @@ class SnapshotIn(BaseModel):
 
 
 def schema_of(model: type[BaseModel]) -> dict[str, Any]:
-    """A body for OpenAPI. Bodies are read by hand, for text that is not UTF-8 and for errors that name the option."""
+    """A body for OpenAPI. The routes read bodies by hand: text may not be UTF-8, and errors name the option."""
     is_needed = any(field.is_required() for field in model.model_fields.values())
     content = {"application/json": {"schema": model.model_json_schema()}}
     return {"requestBody": {"content": content, "required": is_needed}}
 
 
 async def body_of(request: Request, *, most: int = MOST_BODY) -> bytes:
-    """All of it, unless it is too long: then what is left is not even read."""
+    """The whole body. The server refuses a body over `most` bytes and does not read the rest."""
     declared = request.headers.get("content-length", "")
     parts, size = [], int(declared) if declared.isdecimal() else 0
     if size <= most:
@@ -87,11 +87,11 @@ def parse_json(text: str | bytes, what: str) -> Any:
 
 
 async def read_body(model: type[M], request: Request, *, most: int = SMALL) -> M:
-    """Check a body against its model; the first thing wrong is refused by name."""
+    """Check a body against its model; the error names the first wrong field."""
     document = parse_json(await body_of(request, most=most) or b"{}", "the body")
     if not isinstance(document, dict):
         raise Invalid("the body must be a JSON object")
-    # Not left to the model: of a million unknown names, it would report each.
+    # Checked before the model, which would report each of a million unknown names.
     unknown = next((name for name in document if name not in model.model_fields), None)
     if unknown is not None:
         raise _unknown_option(unknown[:60], model)
@@ -124,7 +124,7 @@ def changes_in(changes: BaseModel) -> dict[str, Any]:
 
 
 class Json(JSONResponse):
-    """JSON in ASCII: lone surrogates cannot be UTF-8, but they can be escaped."""
+    """JSON in ASCII: lone surrogates have no UTF-8 form, but an escaped form."""
 
     def render(self, content: Any) -> bytes:
         return json.dumps(content, separators=(",", ":")).encode("ascii")
@@ -150,7 +150,7 @@ def time_out(at: datetime | None) -> str | None:
 
 
 def cut(spec: JobSpec) -> tuple[list[str], dict[str, str], bool]:
-    """The command and the variables as a list of jobs shows them, and whether something was left out."""
+    """The command and the variables for a list of jobs, and whether something was left out."""
     command: list[str] = []
     env: dict[str, str] = {}
     room = MOST_SHOWN
@@ -168,7 +168,7 @@ def cut(spec: JobSpec) -> tuple[list[str], dict[str, str], bool]:
 
 
 def job_out(view: JobView, *, whole: bool = False) -> dict[str, Any]:
-    """`whole`: with all of a long command. Lists go without: one person's jobs must not fill the lists of another."""
+    """`whole`: with all of a long command. Lists cut commands: a person's jobs must not fill another's lists."""
     job, reason, mine = view.job, view.reason, view.sees_command
     spec, ask, seat = job.spec, job.spec.ask, job.seat
     command, env, is_cut = (list(spec.command), dict(spec.env), False) if whole else cut(spec)
@@ -197,7 +197,7 @@ def job_out(view: JobView, *, whole: bool = False) -> dict[str, Any]:
         "array": spec.array,
         "array_id": job.array_id,
         "array_index": job.array_index,
-        "snapshot": spec.snapshot if mine else "",  # made of what is in it: who has the same could tell
+        "snapshot": spec.snapshot if mine else "",  # a content hash: it would reveal equal files
         "queue": spec.queue,
         "team": spec.team,
         "preemptible": spec.is_preemptible,

@@ -1,4 +1,4 @@
-"""Who holds how many connections, and who gives way. A connection takes a descriptor, and the server has few."""
+"""Limits the connections of each client, and ends connections over a limit: descriptors of the server are few."""
 
 import logging
 import math
@@ -15,24 +15,24 @@ PEER = "uid:"  # before the Unix user at the other end, where a remote client ha
 LINE = "danlu.line"  # the Line of a request, in its ASGI scope
 PATIENCE_S = 20.0  # a whole request, or the next piece of a known person's request, comes within this time
 QUIET_S = 60.0  # a flood is over after this time without another refusal
-MOST_DESCRIPTORS = 1 << 16  # that connections are planned for: each one takes memory too
+MOST_DESCRIPTORS = 1 << 16  # upper bound for connections: each connection takes memory too
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How many connections there may be at once. People behind one NAT share one address, so the strangers of one
-    address are limited only until a token says who they are."""
+    """How many connections may be open at once. People behind a NAT share an address, so the limit per address only
+    counts strangers: connections that no token has identified yet."""
 
-    strangers_of_one: int  # from one address, without a good token so far
+    strangers_of_one: int  # from the same address, without a valid token so far
     strangers: int
-    of_one: int  # of one person, or of one Unix user on the Unix socket
+    of_one: int  # per person, or per Unix user on the Unix socket
     remote: int  # all over TCP
-    local: int  # all of Unix users, without root and the server's own user
+    local: int  # all Unix users, except root and the server's own user
 
 
 def limits_for(descriptors: int) -> Limits:
-    """A quarter and more stays free for root, for files, for starting jobs, and for shells in jobs, which take five
-    descriptors each."""
+    """Leave at least a quarter of the descriptors free for root, for files, for starting jobs, and for shells in jobs,
+    which take five descriptors each."""
     most = min(descriptors, MOST_DESCRIPTORS)
     return Limits(min(256, most // 8), min(2048, most // 4), most // 8, most // 2, most // 4)
 
@@ -43,30 +43,30 @@ class Line:
 
     lines: "Lines"
     address: str  # an IP address (with IPv6: its network), or `uid:1000`
-    key: str  # whose limit it counts for
+    key: str  # the owner of the limit: a person or an address
     end: Callable[[], object]
     is_known: bool = False  # a person, a Unix user or a proxy
-    is_busy: bool = False  # the server works on its request
+    is_busy: bool = False  # the server works on the request
     is_remote: bool = True
 
     def recognize(self, person: str) -> None:
-        """A token said who this is. Raises TooMany if they have too many connections already."""
+        """A token identified the person. Raises TooMany if the person already has too many connections."""
         if not self.is_known:
             self.lines.recognize(self, person)
 
     def waits(self) -> None:
-        """A request begins, or goes on."""
+        """A request begins, or continues."""
         self.lines.waiting.pop(self, None)
         self.lines.waiting[self] = self.lines.clock()
 
     def has_asked(self) -> None:
-        """The request is whole."""
+        """The request is complete."""
         self.lines.waiting.pop(self, None)
 
 
 @dataclass(slots=True)
 class _Flood:
-    """A time in which connections are refused or ended, told of once at its begin and once at its end."""
+    """A period in which connections are refused or ended; logged once at its start and once at its end."""
 
     last_at: float = -math.inf
     count: int = 0
@@ -75,15 +75,15 @@ class _Flood:
 
 @dataclass(slots=True)
 class Lines:
-    """All open connections. Where there are too many, the oldest stranger that waits gives way: a client with a
-    request sends it at once, and is no stranger a moment later."""
+    """All open connections. Over a limit, the oldest waiting stranger gives way: a client with a real request sends the
+    request at once, and is no stranger a moment later."""
 
     limits: Limits
     clock: Callable[[], float]
-    proxies: frozenset[str] = frozenset()  # each is the address of many people
+    proxies: frozenset[str] = frozenset()  # each proxy address stands for many people
     patience_s: float = PATIENCE_S
-    waiting: dict[Line, float] = field(default_factory=dict)  # whose request is not whole, since when; oldest first
-    _held: dict[str, dict[Line, None]] = field(default_factory=dict)  # by key, the oldest first
+    waiting: dict[Line, float] = field(default_factory=dict)  # incomplete requests, and since when; oldest first
+    _held: dict[str, dict[Line, None]] = field(default_factory=dict)  # by key, oldest first
     _strangers: int = 0
     _remote: int = 0
     _local: int = 0
@@ -91,7 +91,7 @@ class Lines:
     _free: frozenset[str] = field(default_factory=lambda: frozenset({f"{PEER}0", f"{PEER}{os.getuid()}"}))
 
     def take(self, origin: str, end: Callable[[], None]) -> Line | None:
-        """A line for a new connection from there, or None: there are too many. `end` ends the connection at once."""
+        """Register a new connection from `origin`. None: there are too many. `end` ends the connection at once."""
         is_remote = not origin.startswith(PEER)
         address = place_of(origin) if is_remote else origin
         line = Line(self, address, address, end, not is_remote or origin in self.proxies, is_remote=is_remote)
@@ -116,7 +116,7 @@ class Lines:
         key = f"user:{person}"
         if len(self._held.get(key, ())) >= self.limits.of_one:
             raise TooMany("you have too many connections open", "end some of your commands")
-        if line in self._held.get(line.key, ()):  # it may have gone meanwhile
+        if line in self._held.get(line.key, ()):  # the connection may have closed meanwhile
             is_waiting = line in self.waiting
             self.let_go(line)
             line.key, line.is_known = key, True
@@ -125,7 +125,7 @@ class Lines:
                 line.waits()
 
     def look(self) -> None:
-        """End whose request took too long; say when a flood is over. For a clock to call."""
+        """End connections with overdue requests, and log the end of a flood. A clock calls this."""
         now = self.clock()
         while self.waiting:
             line, since = next(iter(self.waiting.items()))
@@ -149,8 +149,8 @@ class Lines:
         return line.is_known or (count < limits.strangers_of_one and self._strangers < limits.strangers)
 
     def _makes_room(self, line: Line) -> bool:
-        """Whether a waiting stranger gave way: of the same address if that one has too many, else of the address that
-        has the most."""
+        """Whether a waiting stranger gave way: from the same address if this address has too many connections, else
+        from the address with the most."""
         if not line.is_remote:
             return False
         keys = [key for key, held in self._held.items() if not next(iter(held)).is_known]

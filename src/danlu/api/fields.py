@@ -1,5 +1,5 @@
-"""The kinds of fields that bodies of requests have. Each kind of text, list and mapping has a limit, and the OpenAPI
-document names that limit."""
+"""The field types of request bodies. Each type of text, list and mapping has a limit, and the OpenAPI document names
+the limit."""
 
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any
@@ -19,12 +19,12 @@ from danlu.domain.texts import (
 )
 from danlu.errors import Invalid
 
-MOST_WORDS = LONGEST_START // 9  # each takes an end and a pointer of what the kernel passes
+MOST_WORDS = LONGEST_START // 9  # per word the kernel passes a NUL byte and a pointer
 MOST_QUERIES = 100
 
 
 def _text(most: int) -> Callable[[Any], str]:
-    # Pydantic's own str refuses lone surrogates, which is how non-UTF-8 arguments travel.
+    # Pydantic's own str refuses lone surrogates, the form in which non-UTF-8 arguments travel.
     def read(value: Any) -> str:
         if not isinstance(value, str):
             raise ValueError("must be a text")
@@ -95,12 +95,12 @@ Texts = Annotated[
 Words = Annotated[tuple[str, ...], PlainValidator(_words), WithJsonSchema(_array(MOST_WORDS, _WORD))]
 Pairs = Annotated[dict[str, str], PlainValidator(_pairs), WithJsonSchema(_MAPPING)]
 
-# Where a page goes on: a number that a database can hold.
+# The start of the next page, within the integer range of the database.
 Cursor = Annotated[int | None, Query(ge=0, lt=2**63)]
 
 
 async def check_address(connection: HTTPConnection) -> None:
-    """Refuse a request whose path or query has texts that are too long; each route depends on this."""
+    """Refuse a request with an overlong text in its path or query; each route depends on this function."""
     if connection.scope["type"] != "http":
         return
     asked = connection.query_params.multi_items()

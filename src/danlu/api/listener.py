@@ -1,4 +1,4 @@
-"""uvicorn's server, which accepts connections as far as there is room for them."""
+"""uvicorn's server, which accepts connections within the limits."""
 
 import asyncio
 import contextlib
@@ -16,14 +16,14 @@ from danlu.api.server import MOST_MESSAGE, TOO_MANY, PeerHttp, PeerWebSocket
 
 log = logging.getLogger(__name__)
 
-ANSWER_S = 1.0  # what an answer that is under way gets at the end
-AT_ONCE = 64  # connections that are accepted before others get their turn
-REST_S = 1.0  # until the next try where the system has no room for a connection
+ANSWER_S = 1.0  # time for unfinished answers at shutdown
+AT_ONCE = 64  # connections accepted before other tasks get their turn
+REST_S = 1.0  # pause before the next try if the system has no room for a connection
 
 
 class Listener:
-    """Accepts the connections of one listening socket. A connection counts from its first moment on: with TLS, asyncio
-    itself would tell of it only after the handshake."""
+    """Accepts the connections of one listening socket. A connection counts from its first moment: with TLS, asyncio
+    itself would report a connection only after the handshake."""
 
     def __init__(
         self,
@@ -93,7 +93,7 @@ class Listener:
 
 
 def _origin_of(connection: socket.socket, address: object) -> str:
-    """The address at the other end; of a Unix socket, the user there, as the kernel says."""
+    """The remote address; on a Unix socket, the user at the other end, as reported by the kernel."""
     if connection.family == socket.AF_UNIX:
         credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
         return f"{PEER}{struct.unpack('3i', credentials)[1]}"
@@ -102,7 +102,7 @@ def _origin_of(connection: socket.socket, address: object) -> str:
 
 
 class QuietServer(uvicorn.Server):
-    """A uvicorn server that leaves signals to whoever runs several of them."""
+    """A uvicorn server that leaves signals to its caller, which runs several servers."""
 
     def __init__(self, config: uvicorn.Config, lines: Lines) -> None:
         super().__init__(config)
@@ -130,18 +130,19 @@ class QuietServer(uvicorn.Server):
         hanging_up.cancel()
 
     async def _hang_up(self) -> None:
-        """Whoever follows or waits sees a broken line, and comes back: a proper end would look like all there is."""
+        """Abort open connections: a following or waiting client sees the break and reconnects. A proper end would look
+        like a complete answer."""
         await asyncio.sleep(ANSWER_S)
         for connection in [*self.server_state.connections]:
             connection.transport.abort()
-        while self.server_state.connections:  # noqa: ASYNC110 - uvicorn tells nobody
+        while self.server_state.connections:  # noqa: ASYNC110 - uvicorn has no event for this
             await asyncio.sleep(0.01)
         for task in [*self.server_state.tasks]:
             task.cancel()
 
 
 def ends_quietly(app: ASGIApp) -> ASGIApp:
-    """Nobody is there any more for an answer that is cancelled: it is no error, as it would be for uvicorn."""
+    """Suppress the cancellation of an answer: its client is gone. uvicorn would report an error."""
 
     async def answer(scope: Scope, receive: Receive, send: Send) -> None:
         with contextlib.suppress(asyncio.CancelledError):
@@ -162,9 +163,9 @@ def make_server(app: ASGIApp, lines: Lines, *, tls_cert: str = "", tls_key: str 
         lifespan="off",
         server_header=False,
         proxy_headers=False,
-        # Pooled clients must not meet a connection that was closed under them.
+        # Pooled clients must not reuse a connection just closed by the server.
         timeout_keep_alive=75,
-        timeout_graceful_shutdown=5,  # for what even a broken line does not end
+        timeout_graceful_shutdown=5,  # for requests that outlive an aborted connection
         ssl_certfile=tls_cert or None,
         ssl_keyfile=tls_key or None,
     )

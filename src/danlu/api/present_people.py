@@ -1,4 +1,4 @@
-"""The words of the REST API about people: what comes in, what goes out, and its shapes for OpenAPI."""
+"""The JSON of the REST API about people: request bodies, answers, and their shapes for OpenAPI."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -217,7 +217,7 @@ class AuditPage(Answer):
 
 
 def token_out(token: Token, roster: Roster) -> dict[str, Any]:
-    """`role` is what it gives now: the most that it may, and no more than its person has."""
+    """`role` is the role in effect: the token's role, but never more than the person's role."""
     person = roster.persons.get(token.user)
     role = min(token.role, person.role, key=list(Role).index) if person else token.role
     return {
@@ -235,7 +235,7 @@ def memberships_out(memberships: Sequence[Membership]) -> list[dict[str, Any]]:
 
 
 def my_teams_out(memberships: Sequence[Membership], roster: Roster) -> list[dict[str, Any]]:
-    """The teams somebody is in, and whom to ask there."""
+    """The teams of a person, with the leaders of each team."""
     found = memberships_out(memberships)
     for one in found:
         led = roster.members(one["team"])

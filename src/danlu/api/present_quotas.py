@@ -1,4 +1,4 @@
-"""The words of quotas, usage and boosts."""
+"""The JSON of quotas, usage and boosts."""
 
 from typing import Annotated, Any
 
@@ -15,7 +15,7 @@ from danlu.domain.texts import LONGEST_WRITTEN, trouble_with
 
 
 def _amount(value: Any) -> str:
-    """Each value of a quota as `parse_quota` reads it; null lifts a limit."""
+    """The text of a quota value for `parse_quota`; null lifts a limit."""
     if value is None:
         return "none"
     if isinstance(value, bool):
@@ -33,7 +33,7 @@ Amount = Annotated[str, PlainValidator(_amount), WithJsonSchema(_NUMBER)]
 
 
 class QuotaIn(BaseModel):
-    """What is named changes, the rest stays."""
+    """Named values change; the others stay."""
 
     model_config = ConfigDict(extra="forbid")
     gpus: Amount = ""

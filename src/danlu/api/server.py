@@ -1,5 +1,5 @@
-"""uvicorn's protocols, with the Unix user of a local client where the address of a remote one would be, and with limits
-for what a client sends before anybody knows who it is."""
+"""uvicorn's protocols. For a local client, the Unix user stands in place of the remote address. Limits apply to the
+bytes of a client before the server has identified the client."""
 
 import asyncio
 import json
@@ -15,14 +15,14 @@ from danlu.api.bodies import problem_out
 from danlu.api.connections import LINE, PEER, Line
 from danlu.errors import DanluError, Invalid, TooLong, TooMany
 
-MOST_HEAD = 1 << 16  # bytes of a request line with all headers; also of trailers, and of what comes between chunks
-MOST_MESSAGE = (1 << 16) + 1  # bytes of a WebSocket message: 64 KiB, and the byte that says what they are
-MOST_PIECES = 1000  # of one WebSocket message: each takes memory, even an empty one
-LINGER_S = 2.0  # a refused client gets this time to read why
+MOST_HEAD = 1 << 16  # bytes of a request line with all headers; also of trailers, and of text between chunks
+MOST_MESSAGE = (1 << 16) + 1  # bytes of a WebSocket message: 64 KiB, and the byte for their type
+MOST_PIECES = 1000  # frames of a WebSocket message: even an empty frame takes memory
+LINGER_S = 2.0  # a refused client gets this time to read the reason
 
 
 def answer_of(error: DanluError, status: int, phrase: str) -> bytes:
-    """A whole HTTP answer, after which the connection is closed."""
+    """A complete HTTP answer that announces the end of the connection."""
     said = json.dumps(problem_out(error) | {"status": status}).encode()
     return (
         b"HTTP/1.1 %d %s\r\nConnection: close\r\nContent-Type: application/problem+json\r\n"
@@ -44,14 +44,14 @@ _NOT_HTTP = answer_of(Invalid("this is not HTTP", "see docs/api.md"), 400, "Bad 
 
 
 class _TooLong(Exception):
-    """Found in a callback of the parser."""
+    """Raised in a callback of the parser."""
 
 
 class PeerHttp(HttpToolsProtocol):
     def __init__(self, line: Line, **given: Any) -> None:
         super().__init__(**given)
         self.line = line
-        self._unheard = 0  # bytes since the parser last gave us anything of value
+        self._unheard = 0  # bytes since the parser last delivered a head or a part of a body
         self._is_refused = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -73,7 +73,7 @@ class PeerHttp(HttpToolsProtocol):
             return
         view = memoryview(data)
         for start in range(0, len(view), MOST_HEAD):
-            # An upgrade in the middle gives the connection to another protocol, which gets nothing of the rest.
+            # An upgrade in the middle hands the connection to another protocol; the rest is dropped.
             if self.transport.is_closing() or self.transport.get_protocol() is not self:
                 return
             self._feed(view[start : start + MOST_HEAD])
@@ -91,16 +91,16 @@ class PeerHttp(HttpToolsProtocol):
             is_too_long = isinstance(error.__context__, _TooLong) or isinstance(error.__cause__, _TooLong)
             self._refuse(_TOO_LONG if is_too_long else _NOT_HTTP)
         else:
-            # The parser joins the pieces of a header one by one: the work grows with the square of its length.
+            # The parser joins the pieces of a header in turn: the work grows with the square of the header's length.
             if self._unheard > MOST_HEAD:
                 self._refuse(_TOO_LONG)
 
     def _refuse(self, answer: bytes) -> None:
-        """Answer and close. The client may still be sending, and would lose the answer if nobody read on."""
+        """Answer, then close after `LINGER_S`: a client that still sends would lose the answer if reads stopped."""
         self._is_refused = True
         self.line.has_asked()
         if self.cycle is not None and not self.cycle.response_complete:
-            self.transport.abort()  # an answer to an earlier request is under way
+            self.transport.abort()  # an answer to an earlier request is unfinished
             return
         self.transport.write(answer)
         if self.transport.can_write_eof():
@@ -120,7 +120,7 @@ class PeerHttp(HttpToolsProtocol):
         self._unset_keepalive_if_required()
         super().on_headers_complete()
         if not self.parser.should_upgrade():
-            self.headers = []  # trailers come to an end here, and change nothing of the request
+            self.headers = []  # trailers end up in this list, and do not change the request
 
     def _head_bytes(self) -> int:
         return len(self.url) + sum(len(name) + len(value) for name, value in self.headers)
@@ -134,7 +134,7 @@ class PeerHttp(HttpToolsProtocol):
         self.line.has_asked()
         if self.cycle is None or not self.cycle.response_complete:
             self.line.is_busy = True
-        elif not self.transport.is_closing():  # the answer came before the end of the request
+        elif not self.transport.is_closing():  # the answer was complete before the request
             self.timeout_keep_alive_task = self.loop.call_later(
                 self.timeout_keep_alive, self.timeout_keep_alive_handler
             )
@@ -147,7 +147,7 @@ class PeerHttp(HttpToolsProtocol):
     def handle_websocket_upgrade(self) -> None:
         lines = [len(name) + len(value) + 8 for name, value in self.headers]
         if len(lines) > MAX_NUM_HEADERS or max([*lines, len(self.url) + 32]) > MAX_LINE_LENGTH:
-            self._refuse(_TOO_LONG)  # for the protocol that would take over
+            self._refuse(_TOO_LONG)  # for the WebSocket protocol, which would take over
             return
         super().handle_websocket_upgrade()
 
@@ -161,7 +161,7 @@ class PeerWebSocket(WebSocketsSansIOProtocol):
         assert isinstance(before, PeerHttp)
         self.line, self.client = before.line, before.client
         self.line.waits()  # for the first message
-        self.line.is_busy = False  # a stranger in here gives way like one that waits
+        self.line.is_busy = False  # a stranger on a WebSocket gives way like a waiting stranger
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.line.lines.let_go(self.line)

@@ -66,7 +66,7 @@ async def exec_in_job(socket: WebSocket, desk: TheDesk, ref: str) -> None:
 
 
 async def _outgoing(socket: WebSocket, stream: Stream) -> None:
-    """What it says, until it ends."""
+    """Send the output of the command until the command ends."""
     try:
         while (output := await stream.read()) is not None:
             channel, data = output
@@ -78,7 +78,7 @@ async def _outgoing(socket: WebSocket, stream: Stream) -> None:
 
 
 async def _incoming(socket: WebSocket, stream: Stream) -> None:
-    """What the person types, until they hang up."""
+    """Pass on the person's input until the person disconnects."""
     try:
         while True:
             message = await socket.receive()

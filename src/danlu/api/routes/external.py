@@ -43,7 +43,7 @@ async def stop_others(desk: TheDesk, actor: TheActor, ref: str) -> Response:
 
 
 def _states(names: Sequence[str]) -> frozenset[RunState]:
-    """None: both."""
+    """Parse the wanted states. No names: an empty set, which means both states."""
     found = set()
     for name in names:
         if name.casefold() == "active":

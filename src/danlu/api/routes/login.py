@@ -1,4 +1,4 @@
-"""Routes of one's own account: login, logout, who am I, password, tokens."""
+"""Routes of a person's own account: login, logout, whoami, password, tokens."""
 
 from datetime import UTC, datetime
 

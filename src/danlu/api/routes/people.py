@@ -171,7 +171,7 @@ async def ask_for_account(desk: TheDesk, request: Request) -> Response:
 @router.get("/requests", response_model=RequestList)
 async def list_requests(desk: TheDesk, actor: TheActor, decided: bool = False) -> Response:
     found = requests.listed(desk.context, actor, decided=decided)
-    # In a thread: the directory of Unix users may be far away.
+    # In a thread: the directory of Unix users may be a slow remote service.
     conflicts = await asyncio.to_thread(requests.conflicts, desk.context, found)
     return Json({"items": [request_out(one, conflicts.get(one.id, "")) for one in found]})
 

@@ -1,4 +1,4 @@
-"""The route of queues: their rules, and what is free in them now."""
+"""The route of queues: rules, and free resources now."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any

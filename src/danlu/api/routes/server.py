@@ -20,12 +20,12 @@ from danlu.errors import StoreDown
 
 log = logging.getLogger(__name__)
 router = APIRouter(default_response_class=Json)
-health = APIRouter(default_response_class=Json)  # without a version in its address, and for everybody
+health = APIRouter(default_response_class=Json)  # no version in the path, and no login
 
 
 @health.get("/healthz", response_model=Health, responses={503: {"model": Health}})
 async def healthz(desk: TheDesk) -> Response:
-    """For monitoring, without a token: no more than a code, for strangers read it too."""
+    """For monitoring, without a token: only a code, because strangers may read the answer too."""
     trouble = desk.trouble()
     return Json({"ok": not trouble, "code": trouble.code if trouble else None}, status_code=503 if trouble else 200)
 

@@ -1,4 +1,4 @@
-"""Routes of the sign-on with a browser. What the browser is told are pages; the terminal is told JSON."""
+"""Routes of the sign-on with a browser. The browser gets HTML pages; the terminal gets JSON."""
 
 import logging
 from datetime import UTC, datetime
@@ -58,7 +58,7 @@ def _signon(desk: Installation) -> Signon:
 
 @router.get("/signon", response_model=SignonStart)
 async def show_signon(desk: TheDesk) -> Response:
-    """Whether a sign-on can begin, and where."""
+    """Check whether a sign-on can begin, and name the URL."""
     signon = _signon(desk)
     await signon.check(now=datetime.now(UTC))
     url = signon.redirect_url.removesuffix("/callback") + "/start" if signon.redirect_url else ""
@@ -72,7 +72,7 @@ async def show_signon(desk: TheDesk) -> Response:
     openapi_extra=query_of("port", "challenge", "state"),
 )
 async def begin_signon(desk: TheDesk, request: Request) -> Response:
-    """The page that asks whether the terminal is one's own."""
+    """Show a page that asks whether the terminal belongs to the person."""
     query, now = request.query_params, datetime.now(UTC)
     try:
         signon = _signon(desk)
@@ -105,7 +105,7 @@ async def begin_signon(desk: TheDesk, request: Request) -> Response:
     openapi_extra=body_as("application/x-www-form-urlencoded"),
 )
 async def confirm_signon(desk: TheDesk, request: Request) -> Response:
-    """On to the provider, after a click on that page."""
+    """Redirect to the provider, after a click on the confirmation page."""
     now = datetime.now(UTC)
     try:
         signon = _signon(desk)
@@ -127,7 +127,7 @@ async def confirm_signon(desk: TheDesk, request: Request) -> Response:
     openapi_extra=query_of("state", "code", "error", "iss"),
 )
 async def return_from_provider(desk: TheDesk, request: Request) -> Response:
-    """Back from the provider: a one-time code goes to the terminal, or onto the page to be pasted."""
+    """Return from the provider: send a one-time code to the terminal, or show the code on a page for pasting."""
     query, now = request.query_params, datetime.now(UTC)
     try:
         signon = _signon(desk)
@@ -159,10 +159,10 @@ async def link_account(desk: TheDesk, actor: TheActor, request: Request, name: s
 
 
 def _ended(signon: Signon, request: Request, ticket: Ticket, outcome: str | DanluError, now: datetime) -> Response:
-    """The terminal learns how it ended, well or not; where there is only a page, the page says it."""
+    """Report success or failure to the terminal; without a listening terminal, on the page."""
     answer: Response
     if isinstance(outcome, DanluError):
-        # As a literal: what the provider calls somebody may hold line ends.
+        # As a literal: a name from the provider may hold line ends.
         log.info("a sign-on from %s was refused: %a", origin_of(request), outcome.text)
     if ticket.port:
         code = signon.codes.give(outcome, ticket.challenge, now=now)

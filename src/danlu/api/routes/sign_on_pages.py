@@ -1,4 +1,4 @@
-"""The few pages that a person sees on the way through a sign-on. Everything that comes from elsewhere is escaped."""
+"""The pages that a person sees during a sign-on. All text from outside is escaped."""
 
 from html import escape
 

@@ -1,4 +1,4 @@
-"""Routes of code snapshots: announce the files, then send what is missing."""
+"""Routes of code snapshots: announce the files, then send the missing files."""
 
 import asyncio
 
@@ -20,7 +20,7 @@ router = APIRouter(default_response_class=Json)
 async def announce(desk: TheDesk, actor: TheActor, request: Request) -> Response:
     snapshots.check_sender(actor)
     entries = (await read_body(SnapshotIn, request, most=MOST_LISTED)).files
-    # Others are answered while a long list is read.
+    # In a thread: the server answers other requests while parsing a long list.
     files = await asyncio.to_thread(lambda: [_file(entry) for entry in entries])
     snapshot_id, missing = await snapshots.announce(desk.rules, actor, files)
     return Json({"id": snapshot_id, "missing": missing})

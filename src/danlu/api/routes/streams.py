@@ -19,7 +19,7 @@ from danlu.domain.people import Actor
 
 router = APIRouter()
 
-MOST = 2**62  # bytes or lines that any file could have
+MOST = 2**62  # no file has more bytes or lines
 
 
 def frame(kind: bytes, payload: bytes = b"") -> bytes:
@@ -29,7 +29,7 @@ def frame(kind: bytes, payload: bytes = b"") -> bytes:
 def framed(
     desk: Installation, connection: HTTPConnection, actor: Actor, job: Job, *, offset: int = 0, tail: int | None = None
 ) -> Response:
-    """A job's life from now on, as frames."""
+    """Stream the log, states and exit code of a job from now on, as frames."""
 
     async def frames() -> AsyncIterator[bytes]:
         async for event in _seen(desk, connection, job, offset, tail):
@@ -82,7 +82,7 @@ async def _followed(
 async def _seen(
     desk: Installation, connection: HTTPConnection, job: Job, offset: int, tail: int | None
 ) -> AsyncIterator[Followed]:
-    """What there is to see of a job, as long as who looks may."""
+    """The events of a job, as long as the reader has the right to read the job."""
     welcome = Welcome(desk, connection, lambda actor: check_reader(actor, job))
     followed = follow_to_end(desk.cache, desk.engine, job, offset=offset, tail=tail)
     async with contextlib.aclosing(followed):
