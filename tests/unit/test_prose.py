@@ -29,6 +29,7 @@ ROOMS = [
     "store",
     "api",
     "api/routes",
+    "cli/commands",
 ]
 PAGES: list[str] = []
 

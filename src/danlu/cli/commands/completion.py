@@ -1,4 +1,4 @@
-"""Shell completion: argcomplete over a parser made from the table; ids and states come from the server."""
+"""Shell completion: argcomplete over a parser built from the option table; ids and names come from the server."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ STATES = (
 )  # fmt: skip
 ROLES = ("member", "admin")
 ANSWER_WITHIN_S = 1.0
-_NAMED = {"user": "/users", "who": "/users", "team": "/teams", "queue": "/queues"}  # options that take such a name
+_NAMED = {"user": "/users", "who": "/users", "team": "/teams", "queue": "/queues"}  # options with a name
 
 
 def script(values: Values) -> int:
-    """`danlu completion SHELL`: what that shell has to read once."""
+    """`danlu completion SHELL`: print the script that the shell reads once."""
     shell = values["words"][0]
     if shell not in SHELLS:
         raise Invalid(f"no completion for `{shell}`", f"there is {', '.join(SHELLS)}")
@@ -42,7 +42,7 @@ def script(values: Values) -> int:
 
 
 def complete() -> None:
-    """Answer the shell and end; called only when a shell asks."""
+    """Answer the shell and exit; called only for a completion request of a shell."""
     CompletionFinder()(full_parser(), always_complete_options=False)
 
 
@@ -106,7 +106,7 @@ def _add_words(parser: argparse.ArgumentParser, command: Command) -> None:
 
 
 def _names_in(path: str) -> Callable[..., dict[str, str]]:
-    """Names that the server knows: of people, teams or queues."""
+    """Names of people, teams or queues, from the server."""
 
     def names(prefix: str, **_: object) -> dict[str, str]:
         return {one["name"]: one.get("full_name", "") for one in _items(path) if one["name"].startswith(prefix)}
@@ -128,7 +128,7 @@ def _items(path: str) -> list[dict[str, Any]]:
 
 
 def _job_ids(prefix: str, **_: object) -> dict[str, str]:
-    """My newest jobs. A server that is down or slow means: nothing to offer."""
+    """The newest jobs of the caller; nothing if the server is down or slow."""
     try:
         jobs = list(Client(timeout=ANSWER_WITHIN_S).jobs(limit=100))
     except (DanluError, OSError, ValueError, KeyError):

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from danlu.cli.input.options import Values
 
-# The shell that the job's own environment names, not this terminal's.
+# The shell from the job's own environment, not from this terminal's.
 SHELL = ["/bin/sh", "-c", 'exec "${SHELL:-/bin/sh}"']
 
 
@@ -68,13 +68,13 @@ def _typed() -> bytes:
 
 @contextlib.contextmanager
 def _raw_terminal() -> Iterator[None]:
-    """Every key goes to the command, Ctrl-C too; the terminal is as before afterwards."""
+    """Pass every key to the command, also Ctrl-C; restore the terminal afterwards."""
     import termios
     import tty
 
     before = termios.tcgetattr(0)
     try:
-        tty.setraw(0, termios.TCSADRAIN)  # flushing would lose what is typed ahead
+        tty.setraw(0, termios.TCSADRAIN)  # flushing would lose keys typed ahead
         yield
     finally:
         termios.tcsetattr(0, termios.TCSADRAIN, before)

@@ -1,4 +1,4 @@
-"""What `ps --all`, `show`, `why` and `stop` say of runs that did not come through Danlu."""
+"""`ps --all`, `show`, `why` and `stop` for runs that did not come through Danlu."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _STATES = ("RUNNING", "PENDING", "ACTIVE")
 
 
 def listed(client: Client, values: Values) -> list[Data]:
-    """Those that fit the options of `ps`; what only jobs have, none of these has."""
+    """The external runs that match the options of `ps`; none match a filter that only jobs have."""
     states = [state for state in values["state"] if state.upper() in _STATES]
     if values["team"] or values["label"] or values["before"] or (values["state"] and not states):
         return []

@@ -1,4 +1,4 @@
-"""Commands about jobs that ask once and print: submit, ps, show, logs, stop, clone, wait, why, rm."""
+"""Commands about jobs that send a request and print the answer: submit, ps, show, logs, stop, clone, wait, why, rm."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def dry_run(client: Client, body: dict[str, Any], values: Values) -> int:
 
 def ps(values: Values) -> int:
     client = connect(values)
-    # A team's jobs are everybody's in it, unless somebody is named.
+    # `--team` lists the jobs of all members, unless `--user` names a person.
     user = values["user"] or ("all" if values["team"] else "me")
     filters = {"user": user, **{name: values[name] for name in ("name", "label", "team", "queue")}}
     if not values["tasks"]:
@@ -107,7 +107,7 @@ def _print_jobs(page: dict[str, Any], *, with_user: bool) -> None:
 
 
 def _recent(client: Client, filters: dict[str, Any], limit: int) -> dict[str, Any]:
-    """Every active job (up to the limit), filled up with the newest others."""
+    """Every active job (up to the limit), filled up with the newest other jobs."""
     active = client.page(states=["active"], limit=limit, **filters)["items"]
     page = client.page(limit=limit, **filters)
     known = {_line_of(job) for job in active}
@@ -137,7 +137,7 @@ def _gathered(
 
 
 def _of_job(ask: Callable[[], dict[str, Any]]) -> dict[str, Any] | None:
-    """What the server says of a job; None of `slurm:17` that is none of Danlu's."""
+    """The server's answer about a job. None: an external run such as `slurm:17`."""
     try:
         return ask()
     except Refused as problem:
@@ -282,7 +282,7 @@ def _tell_waited(ref: str, answer: dict[str, Any]) -> None:
 
 
 def each(refs: list[str], act: Callable[[str], None]) -> int:
-    """Do it to all of them, whatever becomes of one; the worst exit code."""
+    """Call `act` for each job, also after a failure. Returns the worst exit code."""
     worst = 0
     for ref in refs:
         try:

@@ -1,4 +1,4 @@
-"""Commands about oneself: login, logout, who am I, password, tokens."""
+"""Commands about the caller's own account: login, logout, whoami, password, tokens."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ def login(values: Values) -> int:
 
 
 def server_to_enter(values: Values) -> Client:
-    """Where to log in; one's own server needs no login."""
-    # Who logs in anew is nobody yet: not the last login, and not DANLU_TOKEN.
+    """A client of the server to log in to; a personal server needs no login."""
+    # A new login must not use the credentials of the last login, nor DANLU_TOKEN.
     client = Client(values["server"] or os.environ.get("DANLU_SERVER") or _default(), remembered=False)
     if client.is_personal:
         raise Invalid(
@@ -67,11 +67,11 @@ def _default() -> str:
 
 
 def keep(client: Client, user: str, token: str) -> None:
-    """Remember the token, and let go of the one before it."""
+    """Remember the token, and log out the previous token."""
     before = credentials.token_for(client.address)
     credentials.remember(client.address, user, token)
     if before:
-        # If it is expired or revoked already: that is what was wanted.
+        # An expired or revoked token is fine: logging out was the aim.
         with contextlib.suppress(DanluError):
             Client(client.address.text, token=before, remembered=False).ask("POST", "/logout", {})
 
@@ -102,7 +102,7 @@ def logout(values: Values) -> int:
     except DanluError as error:
         if error.exit_code == 4:
             raise
-        # The server does not know the token any more: that is what was wanted.
+        # The server no longer knows the token: logging out was the aim.
     credentials.forget(client.address)
     render.out(f"logged out of {client.address.text}")
     return 0

@@ -1,4 +1,4 @@
-"""`danlu queues`: where jobs can go, what is free there, and the rules."""
+"""`danlu queues`: the queues, their free resources, and their rules."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def render_queues(queues: Sequence[Data], width: int | None) -> str:
                 _rules(queue),
             ]
         )
-        rows += [["", cards, "", "", "", ""] for cards in others]  # a line for each model: names are long
+        rows += [["", cards, "", "", "", ""] for cards in others]  # a row per model: names are long
     return render_table(["QUEUE", "CARDS FREE", "NODES", "RUN/WAIT", "OPEN", "RULES"], rows, width)
 
 
@@ -79,7 +79,7 @@ def _count(number: int, thing: str) -> str:
 
 
 def _rules(queue: Data) -> str:
-    """The rules in a few words; the first ones matter most, as the end may be cut."""
+    """The rules in a few words, most important first: the end may be cut."""
     rules = [_closed(queue)] if queue["closed"] else []
     if whom := _whom(queue):
         rules.append("for " + ", ".join(whom))

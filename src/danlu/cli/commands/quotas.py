@@ -38,7 +38,7 @@ def show(values: Values) -> int:
 
 
 def set_quota(values: Values) -> int:
-    # Read here too: what is given twice would be lost on the way.
+    # Parsed here too: the mapping below would hide a name given twice.
     from danlu.domain.quota import parse_holder, parse_quota
 
     holder, *words = values["words"]
@@ -111,7 +111,7 @@ def boost(values: Values) -> int:
 
 
 def end_boost(values: Values) -> int:
-    """By the boost's id, or everything that the person has."""
+    """End a boost by its id, or all boosts of a person."""
     client, wanted = connect(values), values["words"][0]
     found = [one for one in client.boosts() if wanted in (one["id"], one["user"])]
     if not found:
@@ -126,7 +126,7 @@ def end_boost(values: Values) -> int:
 
 
 def _moment(text: str | None) -> str:
-    """A day is a day here: the server's clock is UTC. Durations and times with a zone are for the server to read."""
+    """Convert a local date or time to UTC, the server's clock. The server parses durations and times with a zone."""
     from datetime import UTC, datetime
 
     try:

@@ -1,4 +1,4 @@
-"""`danlu run`: submit, show the log as it is written, end with the job's exit code."""
+"""`danlu run`: submit, show the live log, exit with the job's exit code."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 INTERRUPTED = 130
 DETACHED = INTERRUPTED
-NOT_LOOKED_AT = "_new"  # so end codes of an engine that will soon say something better
+NOT_LOOKED_AT = "_new"  # end of a provisional reason code: the engine will soon give a better reason
 
 
 def run(values: Values) -> int:
@@ -42,7 +42,7 @@ def run(values: Values) -> int:
 
 
 class _Screen:
-    """What one followed job shows: its log on stdout, talk on stderr."""
+    """The output of a followed job: the log on stdout, messages on stderr."""
 
     def __init__(self, client: Client, signals: Signals, values: Values) -> None:
         self._client, self._signals = client, signals
@@ -57,7 +57,7 @@ class _Screen:
     def show(self, stream: Follow) -> int:
         try:
             while not stream.is_over:
-                # A signal that comes before the job has an id is kept until it has.
+                # Keep a signal until the job has an id.
                 if self._taken and stream.job and self._has_left(stream.job):
                     return DETACHED
                 ready = self._signals.wait(stream, self._patience(stream.job))
@@ -89,7 +89,7 @@ class _Screen:
             self._waits_for = ""
 
     def _patience(self, job: Job | None) -> float | None:
-        """How long a waiting job stays uncommented; a job that starts at once needs no comment."""
+        """The time before a message about a waiting job; a job that starts at once needs no message."""
         if job is None or job.state not in ("QUEUED", "PENDING") or job.data.get("stop_requested_at"):
             return None
         if self._is_quiet or self._waits_for == _why(job):
@@ -106,7 +106,7 @@ class _Screen:
         self._talk(f"waiting: {job.reason or 'a place'}{when}")
 
     def _has_left(self, job: Job) -> bool:
-        """What a signal means: stop the job, or leave it alone. True: leave."""
+        """Stop the job after a signal, or detach and let the job run. True: detached."""
         taken, self._taken = self._taken, set()
         if self._is_stopping:
             return False
@@ -128,7 +128,7 @@ class _Screen:
 
 
 def wants_stop(signals: Signals, taken: set[int]) -> bool:
-    """Ask the person at the terminal; where nobody can be asked, the job ends with its command."""
+    """Ask the person at the terminal. Without a terminal, the job ends with its command."""
     if SIGTERM in taken or not render.is_terminal(0):
         return True
     while True:
@@ -142,12 +142,12 @@ def wants_stop(signals: Signals, taken: set[int]) -> bool:
 
 
 def _why(job: Job) -> str:
-    """The code of its reason: the words may hold numbers that change all the time."""
+    """The code of the job's reason: numbers in the text may change all the time."""
     return str((job.data.get("reason") or {}).get("code") or "unknown")
 
 
 def exit_code_of(job: Job) -> int:
-    """The job's own code; 1 if it did not succeed and has none."""
+    """The job's own exit code; 1 for an unsuccessful job without a code."""
     return 0 if job.succeeded else job.exit_code or 1
 
 

@@ -1,4 +1,4 @@
-"""`danlu run --array`: submit many tasks, show how they stand, wait for all."""
+"""`danlu run --array`: submit many tasks, show their states, wait for all."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ SHOWN_FAILURES = 5
 
 
 def run_array(client: Client, body: dict[str, Any], signals: Signals, values: Values) -> int:
-    """0 only if every task succeeded."""
+    """Returns 0 only if every task succeeded."""
     ref = str(client.submit_body(body)["id"])
     is_quiet, is_stopping = values["quiet"], False
     if not is_quiet:
         render.say(f"array {ref}", "dim")
     while True:
-        # A second is how late a Ctrl-C may be heard, and how old the line on the screen may be.
+        # One second bounds the reaction to Ctrl-C and the age of the progress line.
         answer = client.wait_once(ref, 1.0)
         if answer["done"]:
             break

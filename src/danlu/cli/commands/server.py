@@ -91,7 +91,7 @@ def _server_options(values: Values) -> list[str]:
 
 
 def down(values: Values) -> int:
-    # One's own, not the lab's, unless that is named.
+    # The caller's personal server, unless the command names the lab's server.
     client = connect(values, start=False, remembered=False)
     process = -1
     try:
@@ -102,7 +102,7 @@ def down(values: Values) -> int:
         render.out("the server is not running")
         return 0
     except Lost:
-        # It ended before it answered: that is what was asked.
+        # The server ended before the answer: stopping was the aim.
         pass
     client.close()
     until = monotonic() + DOWN_WITHIN_S
@@ -110,7 +110,7 @@ def down(values: Values) -> int:
         try:
             Connection(client.address, 1.0).close()
         except NoServer:
-            if process >= 0:  # it no longer listens; now it lets go of its files
+            if process >= 0:  # the server no longer listens; now its files close
                 select.select([process], [], [], max(0.0, until - monotonic()))
             render.out("the server is stopped; jobs go on")
             return 0

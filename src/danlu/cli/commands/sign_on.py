@@ -1,7 +1,7 @@
 """`danlu login --browser`: the person signs on at the identity provider, this terminal gets the login.
 
-The browser brings a one-time code to a listener on loopback, or the person pastes it. It is worth nothing without the
-verifier, which never leaves this process before the last step."""
+The browser brings a one-time code to a listener on loopback, or the person pastes the code. The code is useless without
+the verifier, which never leaves this process before the last step."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def browser_login(values: Values) -> int:
 
 
 def link(values: Values) -> int:
-    """Whom of the identity provider an account belongs to."""
+    """Link an account to a subject of the identity provider."""
     name, subject = values["words"]
     answer = connect(values).ask("PUT", f"/users/{quoted(name)}/subject", {"subject": subject})
     render.as_json(answer) if values["json"] else render.out(f"{name} is {answer['subject']} at the sign-on")
@@ -53,7 +53,7 @@ def link(values: Values) -> int:
 
 
 def sign_on(client: Client, *, opens: bool, pastes: bool) -> dict[str, Any]:
-    """The answer of `POST /signon/finish`: a token and whose it is. `opens`: a browser, if there is one here."""
+    """The answer of `POST /signon/finish`: a token and its user. `opens`: open a browser if this machine has one."""
     start = str(client.ask("GET", "/signon")["url"]) or _address(client)
     verifier, echo = secrets.token_urlsafe(48), secrets.token_urlsafe(24)
     challenge = base64.urlsafe_b64encode(hashlib.sha256(verifier.encode()).digest()).rstrip(b"=").decode()
@@ -71,7 +71,7 @@ def sign_on(client: Client, *, opens: bool, pastes: bool) -> dict[str, Any]:
         url = f"{start}{query_of([('port', listener.port), ('challenge', challenge), ('state', echo)])}"
         _show(url, challenge)
         if opens and has_browser():
-            # Some browsers return only when they are closed.
+            # In a thread: the call returns only when some browsers are closed.
             threading.Thread(target=webbrowser.open, args=(url,), daemon=True).start()
         else:
             render.say("no browser on this machine? `danlu login --browser --paste`", "dim")
@@ -79,12 +79,12 @@ def sign_on(client: Client, *, opens: bool, pastes: bool) -> dict[str, Any]:
 
 
 def has_browser() -> bool:
-    """One with a window: a text browser would fight with us for the terminal."""
+    """Whether there is a browser with a window: a text browser would compete for the terminal."""
     return sys.platform == "darwin" or any(os.environ.get(name) for name in ("BROWSER", "DISPLAY", "WAYLAND_DISPLAY"))
 
 
 def spoken(challenge: str) -> str:
-    """The six digits that the page shows too."""
+    """The same six digits as on the page."""
     number = int.from_bytes(base64.urlsafe_b64decode(challenge + "=")[:8], "big") % 1_000_000
     return f"{number // 1000:03d}-{number % 1000:03d}"
 
@@ -100,7 +100,7 @@ def _show(url: str, challenge: str) -> None:
 
 
 class Listener:
-    """Waits on loopback for the browser that brings the code of this sign-on; other visitors are sent away."""
+    """Waits on loopback for the browser with the code of this sign-on; refuses other requests."""
 
     def __init__(self, echo: str) -> None:
         arrived: queue.Queue[tuple[str, queue.Queue[str]]] = queue.Queue()
@@ -136,7 +136,7 @@ class Listener:
                 self.wfile.write(body)
 
             def log_message(self, *_: object) -> None:
-                """The code is in the line that would be logged."""
+                """Log nothing: the request line holds the code."""
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Visit)
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.1,), daemon=True)
@@ -146,7 +146,7 @@ class Listener:
         return int(self._server.server_address[1])
 
     def exchanged(self, finish: Any) -> dict[str, Any]:
-        """What `finish` makes of the code; the browser is told how it ended."""
+        """Call `finish` with the code; the browser shows success or failure. Returns the answer of `finish`."""
         try:
             code, outcome = self._arrived.get(timeout=PATIENCE_S)
         except queue.Empty:
@@ -158,7 +158,7 @@ class Listener:
             outcome.put(f"You are not signed on: {error.text}. {_DONE}")
             raise
         finally:
-            self._is_told.wait(TOLD_WITHIN_S)  # the page goes out before the command ends
+            self._is_told.wait(TOLD_WITHIN_S)  # send the page before the command ends
         return answer
 
     def __enter__(self) -> Listener:

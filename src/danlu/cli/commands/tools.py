@@ -1,4 +1,4 @@
-"""Commands that are programs of their own (`danlu.tools`): this process becomes that program."""
+"""Commands that are programs of their own (`danlu.tools`): the program replaces this process."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def slurm_init(values: Values) -> int:
 
 
 def _become(module: str, values: Values, *, flags: tuple[str, ...], options: tuple[str, ...]) -> int:
-    """Run the program in place of this process. The light command line imports none of it."""
+    """Replace this process by the program. The light command line imports none of the program's modules."""
     argv = [sys.executable, "-m", module]
     argv += [f"--{name}" for name in flags if values[name.replace("-", "_")]]
     for name in options:
