@@ -30,6 +30,7 @@ ROOMS = [
     "api",
     "api/routes",
     "cli/commands",
+    "cli/input",
 ]
 PAGES: list[str] = []
 

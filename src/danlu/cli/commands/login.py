@@ -71,7 +71,7 @@ def keep(client: Client, user: str, token: str) -> None:
     before = credentials.token_for(client.address)
     credentials.remember(client.address, user, token)
     if before:
-        # An expired or revoked token is fine: logging out was the aim.
+        # An expired or revoked token is fine: ending the old token was the aim.
         with contextlib.suppress(DanluError):
             Client(client.address.text, token=before, remembered=False).ask("POST", "/logout", {})
 

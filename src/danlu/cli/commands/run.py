@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 INTERRUPTED = 130
 DETACHED = INTERRUPTED
-NOT_LOOKED_AT = "_new"  # end of a provisional reason code: the engine will soon give a better reason
+NOT_LOOKED_AT = "_new"  # suffix of a provisional reason code: the engine will soon give a better reason
 
 
 def run(values: Values) -> int:

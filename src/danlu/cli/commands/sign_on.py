@@ -71,7 +71,7 @@ def sign_on(client: Client, *, opens: bool, pastes: bool) -> dict[str, Any]:
         url = f"{start}{query_of([('port', listener.port), ('challenge', challenge), ('state', echo)])}"
         _show(url, challenge)
         if opens and has_browser():
-            # In a thread: the call returns only when some browsers are closed.
+            # In a thread: with some browsers, the call returns only after the browser is closed.
             threading.Thread(target=webbrowser.open, args=(url,), daemon=True).start()
         else:
             render.say("no browser on this machine? `danlu login --browser --paste`", "dim")

@@ -1,1 +1,1 @@
-"""What people give to a command: options, job files, answers to prompts, signals."""
+"""Input of a command: options, job files, answers to prompts, signals."""

@@ -1,4 +1,4 @@
-"""Job files: YAML with the names of the options."""
+"""Job files: YAML whose keys are option names."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ _LISTS = names_of(LIST)
 _NAMES = ("command", *NAMES, "snapshot", "no-inherit-env")
 
 
-# Bytes of a file, and characters that it stands for: more than any system passes to a program.
+# Bytes of a file, and characters after its aliases are expanded: more than any system passes to a program.
 MOST_FILE = 4 << 20
 
 
 def read_job_file(path: str) -> tuple[list[str] | None, dict[str, Any]]:
-    """The command and the options that a file asks for. `-` is standard input."""
+    """The command and the options of a job file. `-` is standard input."""
     try:
         if path == "-":
             text = sys.stdin.buffer.read(MOST_FILE + 1)
@@ -43,7 +43,7 @@ def parse_job(text: bytes, path: str) -> tuple[list[str] | None, dict[str, Any]]
     if len(text) > MOST_FILE:
         raise Invalid(f"`{path}` has more than {MOST_FILE:,} bytes", "put long lists into a file that the job reads")
     try:
-        # Every value stays as it is written: YAML would read `1:30:00` as a number of seconds.
+        # Every value stays as written: YAML would read `1:30:00` as a number of seconds.
         found = _Reader(path).plain(yaml.compose(text, Loader=yaml.BaseLoader))
     except RecursionError:
         raise Invalid(f"`{path}` is nested too deeply", "a job file has lines of `name: value`") from None
@@ -109,14 +109,14 @@ def _pairs(path: str, name: str, value: Any) -> dict[str, str]:
 
 
 class _Reader:
-    """Lists, mappings and texts; a name that is given twice is refused, where YAML would drop one."""
+    """Lists, mappings and texts of a YAML file. Duplicate names are refused: YAML would drop a value."""
 
     def __init__(self, path: str) -> None:
         self._path = path
         self._left = MOST_FILE
 
     def plain(self, node: yaml.Node | None) -> Any:
-        # What aliases (`*name`) stand for is counted each time: a few lines of them can stand for more than any memory.
+        # Each use of an alias (`*name`) counts in full: a few lines of aliases can expand beyond any memory.
         self._left -= 1 + (len(node.value) if isinstance(node, yaml.ScalarNode) else 0)
         if self._left < 0:
             text = f"`{self._path}` stands for more than {MOST_FILE:,} characters"

@@ -1,4 +1,4 @@
-"""From the words of a command to what the client takes: the connection, and the ask of a job."""
+"""Turns the parsed words of a command into arguments for the client: the connection, and a job's options."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ def connect(values: Values, *, start: bool = True, remembered: bool = True) -> C
 
 
 def say_trouble(client: Client) -> None:
-    """What was last told is as it was when the engine could still be asked."""
+    """Warn that the output shows the last known state: the engine is out of reach."""
     if client.trouble:
         render.say(f"warning: {client.trouble}; what is shown is of then", "yellow")
 
 
 def asked(values: Values) -> tuple[list[str] | None, Options]:
-    """The command after `--` and the options, over those of a job file if one is named."""
+    """The command after `--` and the options; both override the job file, if there is a job file."""
     options: dict[str, Any] = {}
     command: list[str] | None = None
     named = values.get("file") or (values["words"][0] if "file" in values and values["words"] else None)

@@ -1,4 +1,4 @@
-"""Passwords, codes and names from the person at the terminal: never shown."""
+"""Passwords, codes and names from the person at the terminal. Passwords and codes are never shown."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ if TYPE_CHECKING:
     from danlu.cli.input.options import Values
 
 LEAST = 8
-# Who sends more than this as a password sends something else.
+# A longer line on stdin is no password.
 MOST = 4096
 
 
 def password(values: Values, prompt: str) -> str:
-    """The password: the next line of stdin with `--password-stdin`, else asked without echo."""
+    """The password: the next line of stdin with `--password-stdin`, else from a prompt without echo."""
     if values["password_stdin"]:
         return _line_of_stdin()
     return _hidden(prompt)
 
 
 def new_password(values: Values, whose: str) -> str:
-    """A password to have from now on; on a terminal it is asked twice."""
+    """A new password; a terminal asks for the password twice."""
     if values["password_stdin"]:
         return _line_of_stdin()
     first = _hidden(f"New password{whose}: ")
@@ -37,7 +37,8 @@ def new_password(values: Values, whose: str) -> str:
 
 
 def code(values: Values, given: str) -> str:
-    """A one-time code: as given, or asked for if that is `-`; with `--password-stdin` it is the line before."""
+    """A one-time code: as given, or from a prompt for `-`. With `--password-stdin`, the code is the line before the
+    password."""
     if given != "-":
         return given
     return _line_of_stdin() if values["password_stdin"] else _hidden("The code that the server printed: ")

@@ -1,4 +1,4 @@
-"""Ctrl-C and its like as something to poll for, so that no write or read is torn in the middle."""
+"""Ctrl-C and other signals as a descriptor to poll, so that no signal interrupts a write or a read."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
         def fileno(self) -> int: ...
         def has_arrived(self) -> bool: ...
 else:
-    import _signal  # `signal` wraps it in enums, for three milliseconds
+    import _signal  # `signal` wraps this module in enums, which costs three milliseconds
 
 
 SIGINT, SIGTERM, SIGWINCH = 2, 15, 28
@@ -23,7 +23,8 @@ PATIENCE = 3
 
 
 class Signals:
-    """While it is open, the signals wake `wait` and are told by `taken`; many Ctrl-C in a row still interrupt."""
+    """Inside the `with` block, signals wake `wait`, and `taken` returns the signals. Many Ctrl-C in a row
+    still interrupt."""
 
     def __init__(self, *numbers: int) -> None:
         self._numbers = numbers
@@ -37,7 +38,7 @@ class Signals:
         self._wake_before = _signal.set_wakeup_fd(self._writer)
         for number in self._numbers:
             before = _signal.getsignal(number)
-            # A background job of a script has SIGINT ignored: it must stay so.
+            # A background job of a script ignores SIGINT: keep ignoring SIGINT.
             if before != _signal.SIG_IGN:
                 self._before[number] = before
                 _signal.signal(number, self._noticed)
@@ -60,7 +61,7 @@ class Signals:
         return self._reader
 
     def taken(self) -> set[int]:
-        """The signals since the last question."""
+        """The signals since the last call."""
         try:
             found = set(os.read(self._reader, 512)) & set(self._before)
         except BlockingIOError:
@@ -70,7 +71,8 @@ class Signals:
         return found
 
     def wait(self, stream: Readable, seconds: float | None, *others: int) -> set[int]:
-        """Wait for the stream, a signal, or another descriptor; those that have something. Empty: time is over."""
+        """Wait for the stream, a signal, or another descriptor. Returns the readable descriptors.
+        Empty: timeout."""
         if stream.has_arrived():
             return {stream.fileno()}
         poll = select.poll()
