@@ -31,6 +31,7 @@ ROOMS = [
     "api/routes",
     "cli/commands",
     "cli/input",
+    "cli",
 ]
 PAGES: list[str] = []
 

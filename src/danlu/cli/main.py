@@ -1,4 +1,4 @@
-"""The command `danlu`: read the words, do the thing, end with the right code."""
+"""The command `danlu`: parse the arguments, run the command, exit with the right code."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ INTERRUPTED = 130
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command; its exit code."""
+    """Run a command; returns its exit code."""
     if "_ARGCOMPLETE" in os.environ:
         from danlu.cli.commands.completion import complete
 
@@ -32,7 +32,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return INTERRUPTED
     except BrokenPipeError:
         return BROKEN_PIPE
-    except Exception as error:  # noqa: BLE001 - whatever it is, people get a sentence and not a traceback
+    except Exception as error:  # noqa: BLE001 - people get a sentence and not a traceback
         if os.environ.get("DANLU_DEBUG"):
             render.trace()
         where = "this is a fault in danlu, or of the machine; set DANLU_DEBUG=1 to see where"

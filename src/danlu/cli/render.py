@@ -1,4 +1,4 @@
-"""The only place that writes to the terminal: data to stdout, talk to stderr, logs as raw bytes."""
+"""The only module that writes to the terminal: data to stdout, messages to stderr, logs as raw bytes."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def painted(text: str, style: str, fd: int = 1) -> str:
 
 
 def width() -> int | None:
-    """Columns of the terminal that stdout is; None: not a terminal, nothing is cut."""
+    """The columns of the terminal on stdout. None: stdout is no terminal, and nothing is cut."""
     try:
         return os.get_terminal_size(1).columns if is_terminal(1) else None
     except OSError:
@@ -45,7 +45,7 @@ def width() -> int | None:
 
 
 def raw(data: bytes, fd: int = 1) -> None:
-    """Every byte, also to a slow or non-blocking reader. BrokenPipeError if it went away."""
+    """Write every byte, also to a slow or non-blocking reader. Raises BrokenPipeError if the reader went away."""
     view = memoryview(data)
     while view:
         try:
@@ -59,12 +59,12 @@ def raw(data: bytes, fd: int = 1) -> None:
 
 
 def out(text: str) -> None:
-    """A line of data."""
+    """Write a line of data."""
     raw(_encoded(text + "\n"), 1)
 
 
 def say(text: str, style: str = "") -> None:
-    """A line of talk; nobody needs it to go on, so a closed stderr is fine."""
+    """Write a message. No caller depends on messages, so a closed stderr is fine."""
     try:
         raw(_encoded(painted(text, style, 2) + "\n"), 2)
     except OSError:
@@ -72,7 +72,7 @@ def say(text: str, style: str = "") -> None:
 
 
 def progress(text: str) -> None:
-    """A line that the next one replaces, for terminals only."""
+    """Write a line that the next line replaces, on terminals only."""
     if is_terminal(2):
         raw(_encoded(f"\r\x1b[K{text}"), 2)
 
@@ -98,7 +98,7 @@ def trace() -> None:
 
 
 def question(text: str, wake: int = -1) -> str | None:
-    """Ask on the terminal. None: nobody answers, or `wake` became readable first."""
+    """Ask on the terminal. None: no answer, or `wake` became readable first."""
     import select
 
     raw(_encoded(text), 2)
@@ -107,7 +107,7 @@ def question(text: str, wake: int = -1) -> str | None:
         if fd >= 0:
             poll.register(fd, select.POLLIN)
     ready = [fd for fd, _ in poll.poll()]
-    # A terminal gives whole lines, so one read is one answer.
+    # A terminal gives whole lines, so a read returns a whole answer.
     answer = os.read(0, 4096) if wake not in ready else b""
     return answer.decode("utf-8", "replace").strip().lower() if answer else None
 

@@ -17,12 +17,12 @@ def visible(text: str, *, lines: bool = False) -> str:
 def _escaped(char: str) -> str:
     code = ord(char)
     if 0xDC80 <= code <= 0xDCFF:
-        return f"\\x{code - 0xDC00:02x}"  # a byte that was not UTF-8
+        return f"\\x{code - 0xDC00:02x}"  # a byte outside UTF-8
     return {"\n": "\\n", "\t": "\\t", "\r": "\\r"}.get(char) or (f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}")
 
 
 def columns(text: str) -> int:
-    """How many columns of a terminal the text takes: two for a Chinese character, none for an accent."""
+    """The width of a text in terminal columns: two for a Chinese character, none for an accent."""
     if text.isascii():
         return len(text)
     from unicodedata import combining, east_asian_width
@@ -31,7 +31,7 @@ def columns(text: str) -> int:
 
 
 def cut(text: str, most: int) -> str:
-    """Text in at most so many columns; an ellipsis says that something is missing."""
+    """Text cut to at most `most` columns; an ellipsis marks a cut."""
     if columns(text) <= most:
         return text
     kept, used = [], 0
@@ -49,9 +49,9 @@ def render_table(
     width: int | None = None,
     paint: Callable[[int, str, str], str] | None = None,
 ) -> str:
-    """Aligned columns. Too wide a table loses the end of its last column, then of the widest.
+    """Aligned columns. A table that is too wide loses the end of its last column, then of its widest columns.
 
-    `paint(column, value, padded)` may colour a cell after it was measured."""
+    `paint(column, value, padded)` may colour a cell after the widths are known."""
     cells = [[visible(value) for value in row] for row in rows]
     sizes = [max([columns(title), *(columns(row[at]) for row in cells)]) for at, title in enumerate(head)]
     if width is not None:
@@ -81,7 +81,7 @@ def _squeezed(sizes: list[int], head: Sequence[str], width: int) -> list[int]:
 
 
 def render_facts(facts: Sequence[tuple[str, str]]) -> str:
-    """Names and values under each other; empty values are left out."""
+    """A line per name and value; empty values are left out."""
     shown = [(name, visible(value, lines=True)) for name, value in facts if value]
     size = max((len(name) for name, _ in shown), default=0)
     return "\n".join(f"{name:<{size}}  {value.replace(chr(10), chr(10) + ' ' * (size + 2))}" for name, value in shown)
@@ -135,7 +135,7 @@ def render_moment(text: str | None, now: float) -> str:
 
 
 def render_estimate(text: str | None, now: float) -> str:
-    """When something is expected. What was expected and has not come yet may come at any moment."""
+    """The time of an expected event. An overdue event may come at any moment."""
     return render_moment(text, now) if not text or epoch(text) > now else "at any moment"
 
 
@@ -146,7 +146,7 @@ def render_mib(mib: int) -> str:
 
 
 def render_command(words: Sequence[str]) -> str:
-    """A command as one could type it."""
+    """A command, quoted for a shell."""
     return " ".join(_shell_word(word) for word in words)
 
 
