@@ -32,6 +32,7 @@ ROOMS = [
     "cli/commands",
     "cli/input",
     "cli",
+    "tools",
 ]
 PAGES: list[str] = []
 
