@@ -141,6 +141,7 @@ def a_job(job_id: str = "k3fz82aw", state: str = "RUNNING", **changes: Any) -> d
     return {
         "id": job_id,
         "seq": 17,
+        "number": "17",
         "user": "li",
         "name": "",
         "state": state,

@@ -550,3 +550,34 @@ def test_what_the_engine_says_of_an_end_is_what_people_read(tmp_path: Path) -> N
         assert (await rig.state(client, job, "LOST"))["notes"] == ["memory limit not enforced: no cgroups"]
 
     on_rig(scenario, tmp_path)
+
+
+def test_jobs_and_tasks_are_found_by_number(tmp_path: Path) -> None:
+    """A number is the order of submission; an array's is that of its first task, and `7_3` is a task of it."""
+
+    async def scenario(rig: Rig) -> None:
+        client = rig.client(ROOT)
+        first = (await submit(client))["jobs"][0]
+        array = await submit(client, array="4-8:2")
+        last = (await submit(client))["jobs"][0]
+        assert [job["number"] for job in (first, *array["jobs"], last)] == ["1", "2_4", "2_6", "2_8", "5"]
+
+        async def found(ref: str) -> str:
+            answer = (await client.get(f"/jobs/{ref}")).json()
+            return str(answer.get("id") or answer["code"])
+
+        assert await found("1") == first["id"]
+        assert await found("2") == array["id"]
+        assert await found("2_6") == await found("3") == f"{array['id']}_6"
+        assert await found("5") == last["id"]
+        assert [await found(ref) for ref in ("0", "9", "1_4", "2_5", "3_6", "9" * 30)] == ["not_found"] * 6
+        after = (await submit(client, after=["1:any", "2_8:any"]))["jobs"][0]
+        assert after["after"] == [f"{first['id']}:any", f"{array['id']}_8:any"]
+        await rig.state(client, "1", "RUNNING")
+        await rig.state(client, "2_6", "RUNNING")
+        envs = {str(launch.run_id): launch.env for launch in rig.engine.launches.values()}
+        assert envs[f"{first['id']}.1"]["DANLU_JOB_NUMBER"] == "1"
+        task = envs[f"{array['id']}_6.1"]
+        assert (task["DANLU_JOB_NUMBER"], task["DANLU_ARRAY_NUMBER"], task["DANLU_ARRAY_INDEX"]) == ("3", "2", "6")
+
+    on_rig(scenario, tmp_path, nodes=[node("desk", cpus=16)])

@@ -62,6 +62,7 @@ def test_new_jobs_get_numbers_in_order_and_come_back_whole(both: tuple[SqlStore,
     assert made[0] == replace(full, seq=1)
     assert run(store.get("a")) == made[0]
     assert run(store.get("nobody")) is None
+    assert [run(store.numbered(number)) for number in (1, 2, 3, 10**15)] == [*made, None, None]
     assert [one.seq for one in run(store.insert([job("c")]))] == [3]
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from danlu.cli.input.job_file import MOST_FILE, parse_job, read_job_file
+from danlu.cli.input.job_file import MOST_FILE, parse_job, read_file
 from danlu.errors import Invalid
 
 
@@ -65,7 +65,7 @@ def test_what_is_wrong_is_said_by_name(text: bytes, says: str, hint: str) -> Non
 
 def test_a_missing_file_is_said_with_the_way_to_give_a_command() -> None:
     with pytest.raises(Invalid, match="cannot read the job file `train`: No such file") as refused:
-        read_job_file("train")
+        read_file("train")
     assert "after `--`" in refused.value.hint
 
 
@@ -125,4 +125,4 @@ def test_values_may_be_named_again() -> None:
 
 def test_an_endless_file_is_not_read_to_its_end() -> None:
     with pytest.raises(Invalid, match="has more than"):
-        read_job_file("/dev/zero")
+        parse_job(read_file("/dev/zero"), "f")

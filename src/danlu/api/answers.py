@@ -35,6 +35,7 @@ class SeatOut(Answer):
 class JobOut(Answer):
     id: str
     seq: int
+    number: str
     user: str
     name: str
     state: str

@@ -175,6 +175,7 @@ def job_out(view: JobView, *, whole: bool = False) -> dict[str, Any]:
     return {
         "id": job.id,
         "seq": job.seq,
+        "number": job.number,
         "user": job.user,
         "name": spec.name,
         "state": job.state,

@@ -2,12 +2,14 @@
 
 import re
 import signal
+from bisect import bisect_left
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
+from functools import lru_cache
 from typing import Any, NewType
 
-from danlu.domain.parsing import Notice
+from danlu.domain.parsing import Notice, parse_array
 from danlu.domain.resources import Ask, Seat
 from danlu.errors import DanluError, Invalid
 
@@ -192,6 +194,16 @@ class Job:
         return self.attempt - self.given_back - self.requeued
 
     @property
+    def number(self) -> str:
+        """The order of submission as a short name: `7`; for a task, its array's number and its index: `7_3`."""
+        return str(self.seq) if self.array_index is None else f"{self.group_number}_{self.array_index}"
+
+    @property
+    def group_number(self) -> int:
+        """The number of the job, or of the array that it is a task of: that of the array's first task."""
+        return self.seq if self.array_index is None else self.seq - _place_in(self.spec.array, self.array_index)
+
+    @property
     def group(self) -> str:
         """What waits as one in the queue: the array, or the job itself."""
         return self.array_id or self.id
@@ -220,3 +232,13 @@ class Job:
     def changed(self, **changes: Any) -> "Job":
         """This job with other particulars, in the same state."""
         return replace(self, version=self.version + 1, **changes)
+
+
+@lru_cache(maxsize=8)  # of the largest arrays, each takes 4 MB
+def _indices(array: str) -> tuple[int, ...]:
+    return parse_array(array).indices
+
+
+def _place_in(array: str, index: int) -> int:
+    """How many tasks of an array come before this one. Tasks are submitted together, so their numbers have no gaps."""
+    return bisect_left(_indices(array), index)

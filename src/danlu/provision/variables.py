@@ -22,6 +22,7 @@ def run_variables(
         "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
         "CUDA_VISIBLE_DEVICES": ",".join(map(str, visible)),
         "DANLU_JOB_ID": job.id,
+        "DANLU_JOB_NUMBER": str(job.seq),
         "DANLU_RUN_ID": job.run_id,
         "DANLU_ATTEMPT": str(job.attempt),
         "DANLU_JOB_NAME": spec.name,
@@ -41,6 +42,7 @@ def run_variables(
     }
     if job.array_index is not None:
         variables |= {"DANLU_ARRAY_ID": job.array_id, "DANLU_ARRAY_INDEX": str(job.array_index)}
+        variables |= {"DANLU_ARRAY_NUMBER": str(job.group_number)}
     if seat is not None:
         variables = _one_node(job.run_id) | variables
     # Output reaches the log line by line; a training script's progress must not sit in a buffer.

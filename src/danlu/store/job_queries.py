@@ -31,6 +31,11 @@ def get(connection: Connection, job_id: str) -> Job | None:
     return found[0] if found else None
 
 
+def numbered(connection: Connection, seq: int) -> Job | None:
+    found = job_rows.jobs_of(connection.execute(_with_spec().where(jobs.c.seq == seq)))
+    return found[0] if found else None
+
+
 def get_all(connection: Connection, ids: Sequence[str]) -> tuple[Job, ...]:
     found: list[Job] = []
     for start in range(0, len(ids), _IDS):

@@ -130,6 +130,10 @@ class Store(Protocol):
         """The existing jobs among these ids, in any order."""
         ...
 
+    async def numbered(self, seq: int) -> Job | None:
+        """The job with this `seq`."""
+        ...
+
     async def find(self, prefix: str, *, limit: int = 10) -> Sequence[str]:
         """Distinct ids of jobs and arrays with this prefix; an exact match is returned alone. An array hides its tasks
         unless the prefix is longer than the array's id."""

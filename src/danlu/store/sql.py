@@ -136,6 +136,9 @@ class SqlStore:
     async def get_all(self, ids: Sequence[str]) -> Sequence[Job]:
         return await self._read(job_queries.get_all, ids) if ids else ()
 
+    async def numbered(self, seq: int) -> Job | None:
+        return await self._read(job_queries.numbered, seq)
+
     async def find(self, prefix: str, *, limit: int = 10) -> Sequence[str]:
         return await self._read(job_queries.find, prefix, limit)
 

@@ -1,9 +1,9 @@
-"""From what a person types (`k3fz`, `@`, `@~1`, an array's id, `ENGINE:17`) to the jobs it means."""
+"""From what a person types (`k3fz`, `@`, `@~1`, an array's id, a number, `ENGINE:17`) to the jobs it means."""
 
 import re
 
 from danlu.actions.jobs.external import is_others, refuse_others
-from danlu.domain.job import Job
+from danlu.domain.job import Job, JobId
 from danlu.domain.people import Actor
 from danlu.errors import Ambiguous, Invalid, NotFound
 from danlu.state.jobs import JobCache
@@ -29,6 +29,8 @@ async def resolve_id(cache: JobCache, actor: Actor, ref: str) -> str:
             if cache.engine_id(job) == ref:
                 return job.id
         refuse_others(ref)
+    if match := re.fullmatch(r"(\d{1,15})(?:_(\d{1,9}))?", ref):
+        return await _numbered(cache, ref, int(match[1]), match[2])
     if not re.fullmatch(r"[a-z0-9]{1,12}(_\d{0,9})?", ref):
         raise NotFound(f"no job `{ref}`", "an id looks like `k3fz82aw`; `danlu ps` lists yours")
     candidates = await cache.store.find(ref)
@@ -37,6 +39,19 @@ async def resolve_id(cache: JobCache, actor: Actor, ref: str) -> str:
     if len(candidates) > 1:
         raise Ambiguous(f"`{ref}` fits several jobs: {', '.join(candidates[:5])}", "type more of the id")
     return candidates[0]
+
+
+async def _numbered(cache: JobCache, ref: str, number: int, index: str | None) -> str:
+    """`7` and `7_3`. An id begins with a letter, so a number is never the beginning of one."""
+    first = await cache.store.numbered(number)
+    is_array = first is not None and first.array_id and first.group_number == number
+    if first is not None and is_array and index is not None:
+        task = f"{first.array_id}_{int(index)}"
+        if await cache.get(JobId(task)) is not None:
+            return task
+    elif first is not None and index is None:
+        return first.array_id if is_array else first.id
+    raise NotFound(f"no job `{ref}`", "`danlu ps` lists yours")
 
 
 async def resolve(cache: JobCache, actor: Actor, ref: str) -> list[Job]:

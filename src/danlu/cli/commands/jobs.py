@@ -21,11 +21,11 @@ NOT_IN_TIME = 124
 
 
 def submit(values: Values) -> int:
-    command, options = asked(values)
+    client = connect(values)
+    command, options = asked(values, client)
     if not command:
         example = "for example `danlu submit -- python train.py` or `danlu submit job.yaml`"
         raise Invalid("`danlu submit` needs a command or a job file", example)
-    client = connect(values)
     body = client.body(command, options)
     if values["dry_run"]:
         return dry_run(client, body, values)

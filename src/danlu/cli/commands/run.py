@@ -33,6 +33,11 @@ def run(values: Values) -> int:
         from danlu.cli.commands.jobs import print_submitted
 
         return print_submitted(client.submit_body(body), values)
+    return follow(client, body, values)
+
+
+def follow(client: Client, body: dict[str, Any], values: Values) -> int:
+    """Submit, show the log until the end; the job's exit code."""
     with Signals(SIGINT, SIGTERM) as signals:
         if body.get("array"):
             from danlu.cli.commands.run_array import run_array

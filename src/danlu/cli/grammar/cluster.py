@@ -140,6 +140,15 @@ SERVER = (
 
 OTHER = (
     Command(
+        "shims install", "shims:install", "other", "add commands such as sbatch to a folder (~/.local/bin)",
+        (Option("--force", help="also where a real Slurm is installed"), JSON), words="DIR", words_min=0,
+        examples=("danlu shims install", "danlu shims install ~/danlu-bin"),
+    ),
+    Command(
+        "shims remove", "shims:remove", "other", "remove these commands", (JSON,), words="DIR", words_min=0,
+        examples=("danlu shims remove",),
+    ),
+    Command(
         "completion", "completion:script", "other", "print a shell completion script: bash, zsh or fish",
         words="SHELL", examples=('eval "$(danlu completion bash)"',),
     ),

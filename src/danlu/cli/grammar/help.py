@@ -31,7 +31,7 @@ def render_overview(paint: Callable[[str, str], str]) -> str:
         "  danlu up --detach --fake-gpus 4xRTX3090   try Danlu without a card",
         "",
         "`danlu COMMAND --help` shows a command's options.",
-        "Name a job by its id, by a prefix of its id, or by @ (your last job).",
+        "Name a job by id, by the beginning of its id, by number, or by @ (the last one).",
         "Exit codes: 0 done, 1 the job failed, 2 wrong usage, 3 refused, 4 out of reach.",
         "`run` and `exec` end with the exit code of their command.",
     ]

@@ -36,9 +36,12 @@ JOBS = (
     ),
     Command(
         "submit", "jobs:submit", "jobs", "put a job in the queue and print its id",
-        (*ASK, Option("--file", "-f", metavar="FILE", help="a job file in YAML; options override it")),
+        (*ASK, Option("--file", "-f", metavar="FILE", help="a job file (YAML) or a batch script; options override it")),
         words="FILE", words_min=0, rest="maybe",
-        examples=("danlu submit --gpus 1 -- python train.py", "danlu submit job.yaml --priority 9"),
+        examples=(
+            "danlu submit --gpus 1 -- python train.py", "danlu submit job.yaml --priority 9",
+            "danlu submit train.sbatch -- --epochs 3",
+        ),
     ),
     Command(
         "ps", "jobs:ps", "jobs", "list your jobs: active and recently ended",
@@ -56,6 +59,10 @@ JOBS = (
             JSON,
         ),
         examples=("danlu ps", "danlu ps --state FAILED -n 50", "danlu ps --user all --queue train"),
+    ),
+    Command(
+        "convert", "convert:convert", "jobs", "print a batch script of Slurm as a job file", (JSON,), words="FILE",
+        rest="maybe", examples=("danlu convert train.sbatch > job.yaml",),
     ),
     Command("show", "jobs:show", "jobs", "show a job in detail", (JSON,), words="ID", examples=("danlu show @",)),
     Command(

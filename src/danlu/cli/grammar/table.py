@@ -21,6 +21,7 @@ FAMILIES = {
     "user": "accounts",
     "team": "teams",
     "slurm": "set up a Slurm cluster",
+    "shims": "sbatch, squeue and others that call Danlu",
 }
 
 

@@ -25,18 +25,16 @@ _NAMES = ("command", *NAMES, "snapshot", "no-inherit-env")
 MOST_FILE = 4 << 20
 
 
-def read_job_file(path: str) -> tuple[list[str] | None, dict[str, Any]]:
-    """The command and the options of a job file. `-` is standard input."""
+def read_file(path: str) -> bytes:
+    """A job file or a batch script. `-` is standard input."""
     try:
         if path == "-":
-            text = sys.stdin.buffer.read(MOST_FILE + 1)
-        else:
-            with open(path, "rb") as file:
-                text = file.read(MOST_FILE + 1)
+            return sys.stdin.buffer.read(MOST_FILE + 1)
+        with open(path, "rb") as file:
+            return file.read(MOST_FILE + 1)
     except OSError as error:
         hint = "a command goes after `--`: `danlu submit -- python train.py`"
         raise Invalid(f"cannot read the job file `{path}`: {error.strerror}", hint) from None
-    return parse_job(text, path)
 
 
 def parse_job(text: bytes, path: str) -> tuple[list[str] | None, dict[str, Any]]:

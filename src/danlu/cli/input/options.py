@@ -30,15 +30,26 @@ def say_trouble(client: Client) -> None:
         render.say(f"warning: {client.trouble}; what is shown is of then", "yellow")
 
 
-def asked(values: Values) -> tuple[list[str] | None, Options]:
-    """The command after `--` and the options; both override the job file, if there is a job file."""
+def asked(values: Values, client: Client | None = None) -> tuple[list[str] | None, Options]:
+    """The command after `--` and the options; both override the job file. Beside a batch script, the words after `--`
+    are arguments of the script. `client` knows the queues and teams that the script may name."""
     options: dict[str, Any] = {}
     command: list[str] | None = None
+    is_script = False
     named = values.get("file") or (values["words"][0] if "file" in values and values["words"] else None)
     if named:
-        from danlu.cli.input.job_file import read_job_file
+        from danlu.cli.input.job_file import parse_job, read_file
 
-        command, options = read_job_file(named)
+        data = read_file(named)
+        is_script = data.startswith(b"#!") or b"#SBATCH" in data
+        if is_script:
+            from danlu.compat.batch_script import is_script as looks_like_script
+
+            is_script = looks_like_script(data)
+        if is_script:
+            command, options = _of_script(data, named, values["rest"] or [], client)
+        else:
+            command, options = parse_job(data, named)
     for option in OPTIONS:
         value = values[option.name]
         if option.kind == SWITCH:
@@ -57,7 +68,20 @@ def asked(values: Values) -> tuple[list[str] | None, Options]:
     if options.get("snapshot"):
         options["snapshot_limit"] = _snapshot_limit(values["snapshot_limit"])
     asks: Any = options
-    return values["rest"] or command, asks
+    return command if is_script else values["rest"] or command, asks
+
+
+def _of_script(data: bytes, path: str, arguments: list[str], client: Client | None) -> tuple[list[str], dict[str, Any]]:
+    from danlu.cli.input import batch_scripts
+
+    request = batch_scripts.request_of(data, [], arguments, name="sbatch" if path == "-" else os.path.basename(path))
+    if client is not None:
+        batch_scripts.settle(client, request)
+    for note in request.notes:
+        render.say(f"warning: {note}", "yellow")
+    for switch in sorted(request.switches - {"quiet", "parsable"}):
+        raise Invalid(f"the script asks for `--{switch}`, which `danlu submit` does not do", "use `sbatch`")
+    return request.command, request.options
 
 
 def _add_switch(options: dict[str, Any], values: Values, name: str) -> None:

@@ -55,8 +55,13 @@ def _row(job: Data, now: float) -> list[str]:
         job = _as_one(job)
     return [
         job["id"], job.get("name") or "", job["state"], render_ask(job["ask"]), _time(job, now), _where(job),
-        render_command(job["command"]) if job.get("command") else "",
+        render_command(_first_lines(job["command"])) if job.get("command") else "",
     ]  # fmt: skip
+
+
+def _first_lines(words: Sequence[str]) -> list[str]:
+    """A script inside a command would fill the screen: only its first line; `danlu show` has all of it."""
+    return [f"{word.partition(chr(10))[0]}…" if "\n" in word else word for word in words]
 
 
 def _as_one(job: Data) -> Data:

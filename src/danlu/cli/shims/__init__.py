@@ -1,0 +1,1 @@
+"""The commands `sbatch`, `squeue`, `scancel`, `sinfo`, `ilaunch`, `zlaunch`: thin, `compat` reads their words."""
