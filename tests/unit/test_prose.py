@@ -27,6 +27,7 @@ ROOMS = [
     "client",
     "monitor",
     "store",
+    "actions/people",
 ]
 PAGES: list[str] = []
 
