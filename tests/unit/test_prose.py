@@ -28,6 +28,7 @@ ROOMS = [
     "monitor",
     "store",
     "actions/people",
+    "actions/jobs",
 ]
 PAGES: list[str] = []
 
