@@ -29,6 +29,7 @@ ROOMS = [
     "store",
     "actions/people",
     "actions/jobs",
+    "actions/shares",
 ]
 PAGES: list[str] = []
 
