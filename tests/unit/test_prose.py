@@ -30,6 +30,7 @@ ROOMS = [
     "actions/people",
     "actions/jobs",
     "actions/shares",
+    "actions/cluster",
 ]
 PAGES: list[str] = []
 
