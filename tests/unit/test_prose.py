@@ -31,6 +31,7 @@ ROOMS = [
     "actions/jobs",
     "actions/shares",
     "actions/cluster",
+    "actions",
 ]
 PAGES: list[str] = []
 
