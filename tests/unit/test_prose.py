@@ -17,6 +17,11 @@ ROOMS = [
     "scheduler",
     "engines/slurm",
     "engines/slurm/text",
+    "actions/people",
+    "actions/jobs",
+    "actions/shares",
+    "actions/cluster",
+    "actions",
     "tools/simulate",
     "tools/doctor",
     "tools/doctor/look",
@@ -27,11 +32,6 @@ ROOMS = [
     "client",
     "monitor",
     "store",
-    "actions/people",
-    "actions/jobs",
-    "actions/shares",
-    "actions/cluster",
-    "actions",
 ]
 PAGES: list[str] = []
 
