@@ -1,4 +1,4 @@
-"""The audit log: who changed what, when, and from where."""
+"""The audit log: each change with actor, target, time and origin."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -13,14 +13,15 @@ MAX_PAGE = 1000
 
 
 def entry(actor: Actor, what: str, target: str = "", detail: str = "", *, now: datetime) -> AuditEntry:
-    """One line of the log. `what` is a verb of the table of rights; no secret belongs in `detail`."""
+    """An entry of the log. `what` is a verb of the table of rights; `detail` must not contain secrets."""
     assert what in RIGHTS, what
     return AuditEntry(now, actor.name, what, target, detail[:MOST_DETAIL], actor.origin)
 
 
 def of_jobs(actor: Actor, what: str, jobs: Sequence[Job], *details: str, now: datetime) -> list[AuditEntry]:
-    """What the log says of something done with a job, or with tasks of one array: one line.
-    None where nobody else comes and the jobs are one's own: they say themselves who and when."""
+    """The entry for an action on a job, or on tasks of the same array: a single line.
+    Empty if the actor is the only user of the installation and owns the jobs: the jobs themselves record user and
+    time."""
     if not jobs or (actor.is_alone and jobs[0].user == actor.name):
         return []
     first = jobs[0]
@@ -33,7 +34,7 @@ def of_jobs(actor: Actor, what: str, jobs: Sequence[Job], *details: str, now: da
 
 
 async def note_server_stop(store: PeopleStore, actor: Actor, *, now: datetime) -> None:
-    """Before a server is stopped: who wants it, if they may."""
+    """Check the right to stop the server, and record the actor before the stop."""
     demand(actor, "server.stop", "", "the server")
     await store.record((), [entry(actor, "server.stop", now=now)])
 

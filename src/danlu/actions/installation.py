@@ -1,4 +1,4 @@
-"""What any door is given: REST, and whatever is built beside it."""
+"""The running server, as given to each interface: REST, and any future interface."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -19,28 +19,28 @@ from danlu.state.snapshots import Outlook
 
 @dataclass(frozen=True, slots=True)
 class Installation:
-    """One running server, in parts: an action is given the parts that it needs."""
+    """The parts of a running server. Each action gets only the parts needed."""
 
     cache: JobCache  # jobs
     engine: Engine
-    outlook: Outlook  # what the scheduler sees and last decided
-    rules: Rules  # what is accepted
+    outlook: Outlook  # the scheduler's view and last decisions
+    rules: Rules  # for accepting jobs
     roster: Roster  # people, teams, quotas
-    context: PeopleContext  # what actions about people need
+    context: PeopleContext  # for actions about people
     state_dir: str
     addresses: tuple[str, ...]
     trouble: Callable[[], DanluError | None]  # why nothing moves: the engine or the scheduler is away
     stop_server: Callable[[], None]
-    signon: Signon | None = None  # with a browser, where the configuration names a provider
-    proxies: frozenset[str] = frozenset()  # whose word about where a request comes from is believed
+    signon: Signon | None = None  # browser sign-on, if the configuration names a provider
+    proxies: frozenset[str] = frozenset()  # trusted to name the origin of a request
     started_at: datetime = field(default_factory=lambda: datetime.now(UTC))
 
     @property
     def trouble_text(self) -> str | None:
-        """Why nothing moves, and since when: what else is told is of then."""
+        """Why nothing moves, and since when. Other data shown meanwhile is the last known state."""
         trouble = self.trouble()
         return trouble.text if trouble else None
 
     def view(self, actor: Actor, job: Job) -> JobView:
-        """The job as this person may see it now."""
+        """The present job as visible to this person."""
         return view_job(self.outlook, self.engine, self.trouble(), actor, job)

@@ -1,4 +1,4 @@
-"""The rules of queues: which one a job is for, whether its owner may use it, and what it gives one job."""
+"""The rules of queues: the queue of a job, the right to use a queue, and the limits of a queue for a job."""
 
 import difflib
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -19,14 +19,14 @@ Queues = Mapping[str, Queue]
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """Something that a queue does not give one job."""
+    """A limit of a queue exceeded by a job."""
 
     text: str
-    instead: str  # the option that would be accepted
+    instead: str  # an acceptable option
 
 
 def choose_queue(queues: Queues, actor: Actor, name: str) -> Queue | None:
-    """The queue that was named, or the one for jobs that name none. None: this installation has no queues."""
+    """The named queue, or the default queue for jobs without a queue. None: this installation has no queues."""
     if not queues:
         if name:
             raise Invalid(f"there is no queue `{name}`: this installation has none", "leave `--queue` out")
@@ -58,12 +58,12 @@ def _check_takes_jobs(queue: Queue, queues: Queues, actor: Actor) -> None:
 
 
 def open_queues(queues: Queues, actor: Actor) -> list[Queue]:
-    """Those that somebody may use, and that start jobs."""
+    """The queues open to the actor and starting jobs at present."""
     return [queue for queue in queues.values() if not queue.closed and not closed_to(queue, actor)]
 
 
 def closed_to(queue: Queue, actor: Actor) -> str:
-    """Why somebody may not use a queue; empty if they may."""
+    """Why the actor may not use the queue; empty if the actor may."""
     if queue.groups and actor.name != "root" and not queue.groups & groups_of(actor.name):
         groups = f"the Unix group{'s' if len(queue.groups) > 1 else ''} {render_list(sorted(queue.groups))}"
         return (
@@ -87,9 +87,9 @@ def who_may(queue: Queue) -> str:
 
 
 def choose_team(actor: Actor, name: str, queue: Queue | None) -> str:
-    """For which of the owner's teams a job runs: the named one, or the only one that can be meant."""
+    """The team of a job: the named team, or the only possible team of the owner."""
     mine = sorted(one.team for one in actor.teams)
-    # In a queue of certain teams, one comes as a member of one of them; who is named there comes as they like.
+    # In a queue for certain teams, a job must run for such a team; a user named in the queue may run for any own team.
     is_of_teams = queue is not None and bool(queue.teams) and actor.name not in queue.users
     fitting = [team for team in mine if not is_of_teams or (queue and team in queue.teams)]
     if name:
@@ -111,7 +111,7 @@ def choose_team(actor: Actor, name: str, queue: Queue | None) -> str:
 
 
 def default_time(queue: Queue | None, otherwise: timedelta | None) -> timedelta | None:
-    """The time limit of a job that names none: a queue with a longest time runs nothing for ever."""
+    """The time limit of a job without `--time`. In a queue with `max_time` such a job gets a limit too."""
     if queue is None:
         return otherwise
     if queue.default_time or queue.max_time is None:
@@ -127,8 +127,8 @@ def check_queue(
     spec: JobSpec,
     spec_in: Callable[[Queue], JobSpec],
 ) -> None:
-    """Refuse what this queue does not give one job, with what would work; `spec_in` is the same job in another queue,
-    with the defaults of that one."""
+    """Refuse a job over the limits of this queue, with a hint for a working option. `spec_in` gives the same job in
+    another queue, with the defaults of the other queue."""
 
     def takes(other: Queue) -> bool:
         moved = spec_in(other)
@@ -149,14 +149,14 @@ def check_queue(
 
 
 def written_queue(written: Queues, actor: Actor, name: str) -> Queue | None:
-    """Where only the rules of queues are known, and not which ones there are: the rules that hold for a job. None: of
-    its queue nothing is written."""
+    """The configured rules for a job's queue, before the cluster's queues are known. None: the configuration has no
+    rules for this queue."""
     found = next((one for one in written.values() if (one.name == name if name else one.is_default)), None)
     return choose_queue(written, actor, found.name) if found else None
 
 
 def check_written(written: Queues, queue: Queue | None, actor: Actor, spec: JobSpec) -> None:
-    """Refuse what the rules of its queue do not allow; and who names none, if it might be one that would refuse it."""
+    """Refuse a job against its queue's rules; without `--queue`, refuse the job if any configured queue might."""
     if queue is not None:
         for limit in limits_over(queue, spec):
             raise Refused(limit.text, limit.instead or "`danlu queues` shows what each gives", code="queue_limit")
@@ -166,11 +166,11 @@ def check_written(written: Queues, queue: Queue | None, actor: Actor, spec: JobS
 
 
 def limits_over(queue: Queue, spec: JobSpec) -> Iterable[Limit]:
-    """Each rule of the queue that the job breaks."""
+    """The limits of the queue exceeded by the job."""
     ask, name = spec.ask, f"queue `{queue.name}`"
     gpus, shards, cpus, memory = (
         amount * ask.nodes for amount in (ask.gpus, ask.shards, ask.cpus, ask.memory_mib)
-    )  # the largest ask of a job is that of all its nodes
+    )  # limits hold for all nodes of a job together
     if spec.is_interactive and not queue.is_interactive:
         yield Limit(f"{name} takes no interactive work", "")
     if queue.max_gpus is not None and gpus > queue.max_gpus:
@@ -196,7 +196,7 @@ def limits_over(queue: Queue, spec: JobSpec) -> Iterable[Limit]:
 
 
 def check_sitting(queues: Queues, job_id: str, spec: JobSpec) -> None:
-    """Refuse a terminal in a job of a queue that is not for sitting at."""
+    """Refuse a terminal in a job of a queue without interactive work."""
     queue = queues.get(spec.queue)
     if queue is not None and not queue.is_interactive:
         others = [other for other in queues.values() if other.is_interactive]
@@ -208,7 +208,7 @@ def check_sitting(queues: Queues, job_id: str, spec: JobSpec) -> None:
 
 
 def nodes_in(queue: Queue, nodes: Iterable[Node]) -> list[Node]:
-    """The nodes of a queue, with only those of their cards that it may use."""
+    """The nodes of a queue, only with the cards usable in the queue."""
     return [
         replace(node, gpus=tuple(gpu for gpu in node.gpus if serves(queue, gpu.model))) if queue.models else node
         for node in nodes
@@ -221,7 +221,7 @@ def serves(queue: Queue, model: str) -> bool:
 
 
 def render_time(time: timedelta) -> str:
-    """`3d`, `36h`, `90m`, `45s`: as one could write it after `--time`."""
+    """`3d`, `36h`, `90m`, `45s`: a valid value for `--time`."""
     seconds = int(time.total_seconds())
     for size, unit in ((86400, "d"), (3600, "h"), (60, "m")):
         if seconds % size == 0:
@@ -237,7 +237,7 @@ def _over(name: str, most: str, asked: int, limit: int) -> str:
 
 
 def _at_most(option: str, limit: int, nodes: int, unit: str = "") -> str:
-    """What to ask for instead: the limit is that of the whole job, an option is for each of its nodes."""
+    """An acceptable option: the limit is for the whole job, but the option is for each node of the job."""
     return f"`{option} {limit // nodes}{unit}`" if limit >= nodes else f"`--nodes {max(limit, 1)}`"
 
 

@@ -1,4 +1,4 @@
-"""The queues as one person sees them: what is free now, who waits, and whether they may."""
+"""The queues for a single person: free resources, running and waiting jobs, and the right to use the queue."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ from danlu.state.jobs import JobCache
 
 @dataclass(frozen=True, slots=True)
 class Cards:
-    """The cards of one model in a queue; free are those that nobody has a part of, on nodes that take jobs."""
+    """The cards of a model in a queue. A free card has no holder, not even of a part, and its node accepts jobs."""
 
     model: str
     total: int
@@ -32,13 +32,13 @@ class QueueView:
     cards: tuple[Cards, ...]
     cpus: int
     cpus_free: int
-    running: int  # of this queue
+    running: int  # runs in this queue, like `waiting`
     waiting: int
-    why_not: str  # why this person may not use it; empty if they may
+    why_not: str  # why this person may not use the queue; empty if allowed
 
 
 def queue_views(cache: JobCache, inventory: Inventory, actor: Actor, *, now: datetime) -> list[QueueView]:
-    """Every queue, in the order of the configuration. What did not come through Danlu runs and waits there too."""
+    """Every queue, in the order of the configuration. `running` and `waiting` include runs from outside Danlu."""
     demand(actor, "queue.list", actor.name, "the list of queues")
     running: Counter[str] = Counter()
     waiting: Counter[str] = Counter()

@@ -1,1 +1,1 @@
-"""Jobs: submit, stop, remove, clone; logs, shells, views; why a job waits; runs that did not come through Danlu."""
+"""Jobs: submit, stop, remove, clone; logs, shells, views; why a job waits; runs from outside Danlu."""

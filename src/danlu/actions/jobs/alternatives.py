@@ -1,4 +1,4 @@
-"""What would start now instead: small changes of an ask, each tried with the same `plan()` on the same snapshot."""
+"""Alternatives that start now: small changes of an ask, each tried with the same `plan()` on the same snapshot."""
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -16,13 +16,13 @@ MAX_FOUND = 5
 MAX_OF_A_KIND = 3
 TRIED = "what would start instead"
 _TIMES = tuple(timedelta(minutes=minutes) for minutes in (30, 60, 120, 240, 480, 1440))
-# Not even another ask helps what waits for another job, for its own array, or for its owner's account.
+# A different ask does not help a job waiting for another job, for its own array, or for its owner's account.
 NO_HELP = frozenset({"dependency", "array_limit", "disabled", "left_team"})
 
 
 @dataclass(frozen=True, slots=True)
 class Defaults:
-    """What a job gets in a queue, if it names nothing else."""
+    """Values of a queue for jobs without their own values."""
 
     priority: int
     time_limit: timedelta | None
@@ -30,7 +30,7 @@ class Defaults:
 
 @dataclass(frozen=True, slots=True)
 class Choices:
-    """What else the person may name; plan() knows of no rights."""
+    """Other queues and teams allowed for the person; `plan()` does not check rights."""
 
     queues: Mapping[str, Defaults] = field(default_factory=dict)
     teams: Sequence[str] = ()
@@ -38,7 +38,7 @@ class Choices:
 
 @dataclass(frozen=True, slots=True)
 class Alternative:
-    """Options that would let it start now, where, and what is different."""
+    """Options for a start now, with the seat and a description of the difference."""
 
     changes: Mapping[str, str | int | bool]
     text: str
@@ -46,8 +46,8 @@ class Alternative:
 
 
 def find_alternatives(snapshot: Snapshot, entry: Waiting, choices: Choices) -> tuple[Alternative, ...]:
-    """The changes with which `entry`, submitted anew, would start now; the smallest sacrifice first.
-    The snapshot is without the entry itself: one of the two is to run, not both."""
+    """The changes for `entry` to start now if submitted anew; the smallest sacrifice first.
+    The snapshot does not contain the entry itself: the alternative replaces the entry."""
     trials = _Trials(snapshot, replace(entry, key=TRIED, seq=2**62, count=1, may_start=1, blocked=None))
     found: list[Alternative] = []
     for guesses in (_borrowing, _other_teams, _other_queues, _other_models, _shorter, _fewer, _parts, _leaner):
@@ -57,12 +57,12 @@ def find_alternatives(snapshot: Snapshot, entry: Waiting, choices: Choices) -> t
 
 
 def render_options(changes: Mapping[str, str | int | bool]) -> str:
-    """`--gpus RTX3090:1 --preemptible`, as one would type it."""
+    """`--gpus RTX3090:1 --preemptible`, as typed in a terminal."""
     return " ".join(f"--{name}" if value is True else f"--{name} {value}" for name, value in changes.items())
 
 
 class _Free:
-    """What nobody holds on a node now."""
+    """The free resources of a node."""
 
     __slots__ = ("cpus", "memory_mib", "name", "parts", "whole")
 
@@ -74,8 +74,8 @@ class _Free:
         for seat in seats:
             if seat.shared_gpu is not None:
                 taken[seat.shared_gpu] = taken.get(seat.shared_gpu, 0) + seat.shards
-        self.whole: dict[str, int] = {}  # by model, as is the next
-        self.parts: dict[str, int] = {}  # the most free shards of one card
+        self.whole: dict[str, int] = {}  # number of free cards, by model
+        self.parts: dict[str, int] = {}  # the most free shards of a single card, by model
         for gpu in node.gpus:
             left = gpu.shards - taken.get(gpu.index, 0)
             self.whole[gpu.model] = self.whole.get(gpu.model, 0) + (left == gpu.shards)
@@ -93,7 +93,8 @@ class _Free:
 
 
 class _Trials:
-    """A bounded number of plans. What has no room even in an empty queue costs none."""
+    """A bounded number of plans. A change without enough free resources costs no plan: even an empty queue
+    would not help."""
 
     def __init__(self, snapshot: Snapshot, entry: Waiting) -> None:
         self.snapshot = snapshot
@@ -107,7 +108,7 @@ class _Trials:
         self._models = {gpu.model: None for node in snapshot.nodes for gpu in node.gpus}
 
     def seat(self, ask: Ask | None = None, **changes: Any) -> Seat | None:
-        """Where the entry would start now, with these changes."""
+        """The seat where the entry would start now, with these changes."""
         tried = replace(self.entry, ask=ask or self.entry.ask, **changes)
         if not self.left or not self.has_room(tried.ask, tried.queue):
             return None
@@ -126,14 +127,14 @@ class _Trials:
                 yield free
 
     def models(self, queue: str, wanted: str | None = None) -> list[str]:
-        """The models that the queue has and that serve a wish."""
+        """The models of the queue matching `wanted`."""
         rules = self.snapshot.queues.get(queue)
         return [
             model for model in self._models if model_fits(model, wanted) and (rules is None or serves(rules, model))
         ]
 
     def largest(self, most: int, starts: Callable[[int], Seat | None]) -> tuple[int, Seat] | None:
-        """The largest number up to `most` that starts, if what starts with more also starts with less."""
+        """The largest number up to `most` with a start now. Assumes: if a larger number starts, each smaller starts."""
         least, number, best = 1, most, None
         while least <= number and self.left:
             seat = starts(number)
@@ -184,7 +185,7 @@ def _other_models(trials: _Trials, _: Choices) -> Iterator[Alternative]:
 
 
 def _shorter(trials: _Trials, _: Choices) -> Iterator[Alternative]:
-    """There is room, but only until somebody who was before it is to have it."""
+    """A shorter time limit: there is room, but only until an earlier job needs this room."""
     entry = trials.entry
     if not trials.has_room(entry.ask, entry.queue):
         return
@@ -207,7 +208,7 @@ def _fewer(trials: _Trials, _: Choices) -> Iterator[Alternative]:
 
 
 def _parts(trials: _Trials, _: Choices) -> Iterator[Alternative]:
-    """Half or a quarter of a card instead of one; half of the shards instead of all."""
+    """Half or a quarter of a card instead of a whole card; half or a quarter of the shards instead of all."""
     ask = trials.entry.ask
     whole = trials.snapshot.shards_per_gpu if ask.gpus == 1 else ask.shards
     if ask.nodes > 1:
@@ -221,7 +222,7 @@ def _parts(trials: _Trials, _: Choices) -> Iterator[Alternative]:
 
 
 def _leaner(trials: _Trials, _: Choices) -> Iterator[Alternative]:
-    """All the cards, but no more CPUs and memory than a node with those cards has free."""
+    """All the cards, but only the CPUs and memory still free on a node with these cards."""
     ask, queue = trials.entry.ask, trials.entry.queue
     cards = replace(ask, cpus=1, memory_mib=0)
     models = trials.models(queue, ask.gpu_model)
@@ -243,7 +244,7 @@ def _leaner(trials: _Trials, _: Choices) -> Iterator[Alternative]:
 
 
 def short_model(model: str) -> str:
-    """`NVIDIA GeForce RTX 3090` -> `RTX3090`: as short as people write it, and still the same card."""
+    """`NVIDIA GeForce RTX 3090` -> `RTX3090`: as short as people write the name, and still the same card."""
     words = [word for word in model.split() if word.casefold() not in {"nvidia", "geforce", "tesla", "amd"}]
     short = "".join(words)
     return short if model_fits(model, short) else model.replace(" ", "")

@@ -1,4 +1,4 @@
-"""Going into a running job: a command in its allocation and environment."""
+"""Entering a running job: a command in the job's allocation and environment."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -26,13 +26,13 @@ class Terminal:
 
 
 def check_entrant(actor: Actor, job: Job) -> None:
-    """Refuse who may not be inside the job, or not any more."""
+    """Refuse an actor without the right to be inside the job. The right can end while the actor is inside."""
     demand(actor, "job.exec", job.user, f"job {job.id}", teams=(job.spec.team,))
     check_inside(actor, job.user)
 
 
 def check_ask(argv: tuple[str, ...], terminal: Terminal | None) -> None:
-    """Refuse what no system could start."""
+    """Refuse a command or terminal unusable on any system."""
     if not argv or not argv[0]:
         raise Invalid("no command is named", "for example `danlu exec JOB -- nvidia-smi`")
     check_start(argv)
@@ -52,7 +52,7 @@ async def enter(
     *,
     now: datetime,
 ) -> tuple[Job, Stream]:
-    """Start `argv` inside the job, on a terminal if there is one; it ends with the job at the latest."""
+    """Start `argv` inside the job, with a terminal if given. The command ends with the job at the latest."""
     check_ask(argv, terminal)
     job = await resolve_one(cache, actor, ref)
     check_entrant(actor, job)
@@ -62,7 +62,8 @@ async def enter(
         check_sitting(queues, job.id, job.spec)
     if not isinstance(engine, Reachable):
         raise Refused(f"jobs of the engine `{engine.name}` cannot be entered")
-    # The log first: there may be an entry of somebody whom the engine then kept out, but nobody inside without one.
+    # The audit entry comes first: an entry without an entered job can exist, if the engine refuses, but no person is
+    # inside a job without an entry.
     if noted := of_jobs(actor, "job.exec", [job], now=now):
         await people.record((), noted)
     screen = terminal or Terminal()

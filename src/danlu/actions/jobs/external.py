@@ -1,4 +1,4 @@
-"""Runs that did not come through Danlu: seen, counted, stopped by who they belong to. Nothing else is done to them."""
+"""External runs: started outside Danlu. Danlu shows and counts them, and lets the owner stop them; nothing else."""
 
 import re
 from dataclasses import dataclass
@@ -13,13 +13,13 @@ from danlu.engines.base import Engine, ExternalRun, RunState, SeesOthers
 from danlu.errors import Forbidden, NotFound, Refused
 from danlu.state.inventory import Inventory
 
-# `ENGINE:17`, `ENGINE:17_3`, `ENGINE:17_[4-9]`: an engine's prefix, and its own name of the run.
+# `ENGINE:17`, `ENGINE:17_3`, `ENGINE:17_[4-9]`: an engine's prefix, and the engine's id of the run.
 _OTHERS_ID = re.compile(r"[a-z]+:\d\S*")
 
 
 @dataclass(frozen=True, slots=True)
 class ExternalFilter:
-    """Which of them to list. Empty fields do not restrict."""
+    """Which runs to list. Empty fields do not restrict."""
 
     user: str = ""
     queue: str = ""
@@ -28,14 +28,14 @@ class ExternalFilter:
 
 
 def is_others(ref: str, prefix: str = "") -> bool:
-    """Is this how an engine calls runs? Those that did not come through Danlu have no other id.
-    `prefix` is that of the present engine; ids of an earlier one are known by their form."""
+    """Whether `ref` is an engine's id of a run. External runs have no other id.
+    `prefix` is the prefix of the present engine; the form alone is enough for ids of an earlier engine."""
     is_of_engine = bool(prefix) and re.fullmatch(rf"{re.escape(prefix)}\w\S*", ref) is not None
     return is_of_engine or _OTHERS_ID.fullmatch(ref) is not None
 
 
 def refuse_others(ref: str) -> NoReturn:
-    """Where only a job will do."""
+    """Refuse an external run where a job is needed."""
     raise Refused(
         f"{ref[:60]} did not come through Danlu: its command, its log and what is inside are only its owner's",
         f"Danlu shows it (`danlu show {ref[:60]}`), counts it, and lets its owner stop it",
@@ -44,7 +44,7 @@ def refuse_others(ref: str) -> NoReturn:
 
 
 def list_others(inventory: Inventory, actor: Actor, wanted: ExternalFilter) -> list[ExternalRun]:
-    """Those that run, then those that wait; of each the newest first."""
+    """The running runs, then the waiting runs; in each part the newest first."""
     demand(actor, "other.list", wanted.user or actor.name, "the list of what others run")
     found = [
         one
@@ -62,8 +62,8 @@ def _newest_first(other: ExternalRun) -> tuple[bool, float]:
 
 
 def find_others(inventory: Inventory, engine: Engine, actor: Actor, ref: str) -> list[ExternalRun]:
-    """The run that `ref` means; the number of an array means all of its tasks, that of a job of several kinds all its
-    parts. Of those that wait together some may have begun since somebody read how they are called."""
+    """The runs meant by `ref`: a single run, all tasks of an array by its number, or all components of a heterogeneous
+    job by its number. `ref` may be an old name of waiting tasks: some of these tasks may have started since."""
     known, bracket, _ = ref.partition("[")
     found = [one for one in inventory.others if one.id == ref]
     if not found and isinstance(engine, SeesOthers):
@@ -80,8 +80,8 @@ def find_others(inventory: Inventory, engine: Engine, actor: Actor, ref: str) ->
 async def stop_others(
     inventory: Inventory, context: PeopleContext, engine: Engine, actor: Actor, ref: str, *, now: datetime
 ) -> list[ExternalRun]:
-    """Ask it to end, in the engine's own way. The log first: there may be an entry without a stop, but no stop without
-    an entry."""
+    """Stop the runs in the engine's own way. The audit entry comes first: an entry without a stop can exist, but no
+    stop without an entry."""
     found = find_others(inventory, engine, actor, ref)
     for one in found:
         _demand_owner(context, actor, one)
@@ -94,8 +94,8 @@ async def stop_others(
 
 
 def _demand_owner(context: PeopleContext, actor: Actor, other: ExternalRun) -> None:
-    """It belongs to a Unix user. Whoever has an account of that name is that user where jobs run as the accounts they
-    are of; elsewhere only the kernel's word says so."""
+    """Demand the owner of the run, which is a Unix user. With `as_submitter` an account of the same name is this Unix
+    user; otherwise only the kernel can prove the identity."""
     demand(actor, "other.stop", other.user, other.id)
     if actor.is_admin or actor.is_unix_user or context.rules.as_submitter:
         return
@@ -106,13 +106,13 @@ def _demand_owner(context: PeopleContext, actor: Actor, other: ExternalRun) -> N
 
 
 def run_id_of(other: ExternalRun) -> str:
-    """For the books: one that is begun again is another run, and so is a number that is given again."""
+    """The id for accounting. A restarted run is a new run; so is a run with a reused number."""
     assert other.started_at is not None
     return f"{other.id}@{other.started_at.timestamp():.0f}"
 
 
 def charge_of_other(other: ExternalRun, ended_at: datetime, shards_per_gpu: int) -> Charge:
-    """What it has used until then."""
+    """The charge for the use of the run until `ended_at`."""
     ask, started_at = other.ask, other.started_at or ended_at
     gpus, shards = _cards(other)
     is_over = other.state is RunState.ENDED
@@ -134,7 +134,7 @@ def charge_of_other(other: ExternalRun, ended_at: datetime, shards_per_gpu: int)
 
 
 def _cards(other: ExternalRun) -> tuple[int, int]:
-    """As they were given, where that is known: not every node gives the same number."""
+    """GPUs and shards as allocated, if known (nodes may give different numbers), otherwise as requested."""
     gpus, shards = sum(len(seat.gpus) for seat in other.seats), sum(seat.shards for seat in other.seats)
     if gpus or shards:
         return gpus, shards

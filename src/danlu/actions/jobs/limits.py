@@ -1,4 +1,4 @@
-"""How many jobs may be there at once: of one person, and of all together."""
+"""How many active jobs are allowed: for each person, and for all people together."""
 
 from dataclasses import dataclass
 
@@ -11,14 +11,14 @@ MOST_OF_ONE, MOST_IN_ALL = 50_000, 500_000
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Of jobs that have not ended. Those that run count too, so that a job that is tried again has its place."""
+    """Limits of active jobs. Running jobs count too, so a retried job always has room."""
 
     of_one: int = MOST_OF_ONE
     in_all: int = MOST_IN_ALL
 
 
 def check_limits(cache: JobCache, limits: Limits, actor: Actor, count: int) -> None:
-    """Refuse so many more jobs of this person if there is no room for all of them."""
+    """Refuse `count` more jobs of this person if not all of these jobs fit."""
     more = "1 more job" if count == 1 else f"{count:,} more jobs"
     of_one, of_all = cache.active_of(actor.name), cache.active
     for who, have, most in (("you have", of_one, limits.of_one), ("all people have", of_all, limits.in_all)):

@@ -17,7 +17,7 @@ HEARTBEAT_S = 15.0
 
 @dataclass(frozen=True, slots=True)
 class JobSeen:
-    """The job's state changed (or this is the first look); log bytes that follow begin at `offset`."""
+    """The job's state changed (or this is the first look); the next log bytes begin at `offset`."""
 
     job: Job
     offset: int
@@ -39,14 +39,14 @@ Followed = JobSeen | LogBytes | StillHere
 async def find_log(
     cache: JobCache, engine: Engine, actor: Actor, ref: str, attempt: int | None
 ) -> tuple[Job, LogSource]:
-    """The job and its log, if the actor may read it."""
+    """The job and the log, if the actor may read the log."""
     job = await resolve_one(cache, actor, ref)
     check_reader(actor, job)
     if attempt is not None and not 1 <= attempt <= job.attempt:
         raise Invalid(f"{job.id} has had {job.attempt} attempts, there is no attempt {attempt}")
     if attempt is None or attempt >= job.attempt - job.requeued:
         return job, engine.logs(job.run_id)
-    # A run that its engine began again has one log for all those attempts, called after the first of them.
+    # A run restarted by its engine has a single log for all these attempts, named after the first attempt.
     logs = [engine.logs(RunId(f"{job.id}.{number}")) for number in range(attempt, 0, -1)]
     for log in logs:
         if await log.size() is not None:
@@ -55,12 +55,13 @@ async def find_log(
 
 
 def check_reader(actor: Actor, job: Job) -> None:
-    """Refuse who may not read the job's log, or not any more."""
+    """Refuse an actor without the right to read the job's log. The right can end while the actor reads."""
     demand(actor, "job.logs", job.user, f"the log of {job.id}", teams=(job.spec.team,))
 
 
 async def read_log(log: LogSource, *, offset: int = 0, tail: int | None = None) -> tuple[int, AsyncIterator[bytes]]:
-    """So many bytes from `offset`, or from where the last `tail` lines begin, to the present end of the log."""
+    """The length and the bytes from `offset`, or from the start of the last `tail` lines, to the present end of the
+    log."""
     start = offset if tail is None else await log.start_of_tail(tail)
     length = max(0, (await log.size() or 0) - start)
     return length, log.read(start, length)
@@ -69,17 +70,17 @@ async def read_log(log: LogSource, *, offset: int = 0, tail: int | None = None) 
 async def follow_to_end(
     cache: JobCache, engine: Engine, job: Job, *, offset: int = 0, tail: int | None = None
 ) -> AsyncGenerator[Followed, None]:
-    """Everything a person in front of a screen wants to see of a job until it has ended."""
+    """Follow the states and the log of a job until the job has ended."""
     offset = offset if tail is None else await engine.logs(job.run_id).start_of_tail(tail)
     bell = _Bell()
     growing: GrowingLog | None = None
     seen: Job | None = None
     try:
         while True:
-            # The look at the job comes before the look at the log: a run that is over writes no more.
+            # Read the job before the log: an ended run writes no more, so the log read afterwards is complete.
             current = cache.active_jobs.jobs.get(job.id) or await cache.store.get(job.id)
             if current is None:
-                return  # it ended and was removed
+                return  # the job ended and was removed
             if seen is None or current.version != seen.version:
                 if not current.state.is_ended:
                     bell.ring_on(cache.active_jobs.watch(job.id))
@@ -96,12 +97,12 @@ async def follow_to_end(
                         offset += len(data)
                         yield LogBytes(data)
                         continue
-            except (EngineDown, OSError):  # it cannot be read now, so nobody knows whether that was all
+            except (EngineDown, OSError):  # the log is unreadable now and may have more bytes
                 await bell.heard()
                 yield StillHere()
                 continue
             if current.run_id != seen.run_id:
-                # The log of the run before is read to its end; on with the next attempt.
+                # The log of the previous run is read to the end; continue with the next attempt.
                 if growing is not None:
                     growing.close()
                 growing, seen, offset = None, None, 0
@@ -118,8 +119,8 @@ async def follow_to_end(
 
 
 class _Bell:
-    """Rings when one of several futures is done, and softly when nothing happened for a while.
-    One per follower, made once: waiting on several futures anew for each line would cost more than the line."""
+    """Rings when any of several futures is done, and softly after a while without events.
+    Each follower makes a single bell: a new wait on several futures for each line would cost more than the line."""
 
     def __init__(self) -> None:
         self._rung = asyncio.Event()
@@ -135,7 +136,7 @@ class _Bell:
             future.add_done_callback(self._ring)
 
     async def heard(self) -> bool:
-        """Wait for the bell. False: it was only to say that we are still here."""
+        """Wait for the bell. False: the ring was only the heartbeat."""
         await self._rung.wait()
         self._rung.clear()
         quiet_s = self._loop.time() - self._heard_at

@@ -1,4 +1,8 @@
+<<<<<<< HEAD
 """From what a person types (`k3fz`, `@`, `@~1`, an array's id, a number, `ENGINE:17`) to the jobs it means."""
+=======
+"""Resolve a typed reference (`k3fz`, `@`, `@~1`, an array's id, `ENGINE:17`) to jobs."""
+>>>>>>> proseB
 
 import re
 
@@ -9,12 +13,12 @@ from danlu.errors import Ambiguous, Invalid, NotFound
 from danlu.state.jobs import JobCache
 from danlu.store.protocol import JobFilter
 
-# One array has at most this many tasks, so all of it fits one page.
+# An array has at most this many tasks, so a whole array fits a single page.
 WHOLE_ARRAY = 100_000
 
 
 async def resolve_id(cache: JobCache, actor: Actor, ref: str) -> str:
-    """The one id of a job or array that `ref` means."""
+    """The id of the job or array meant by `ref`."""
     if match := re.fullmatch(r"@(?:~(\d{1,6}))?", ref):
         back = int(match[1] or 0)
         found = await cache.store.latest(actor.name, back)
@@ -55,7 +59,7 @@ async def _numbered(cache: JobCache, ref: str, number: int, index: str | None) -
 
 
 async def resolve(cache: JobCache, actor: Actor, ref: str) -> list[Job]:
-    """The job, or every task of the array, that `ref` means."""
+    """The job, or every task of the array, meant by `ref`."""
     job_id = await resolve_id(cache, actor, ref)
     job = await cache.get(job_id)
     if job is not None:
@@ -63,7 +67,7 @@ async def resolve(cache: JobCache, actor: Actor, ref: str) -> list[Job]:
     page = await cache.store.page(JobFilter(array_id=job_id), limit=WHOLE_ARRAY)
     if not page.jobs:
         raise NotFound(f"no job `{ref}`", "`danlu ps` lists yours")
-    # What is in hand is at least as new as what was read.
+    # A job in memory is at least as new as the same job read from the store.
     return [cache.active_jobs.jobs.get(job.id, job) for job in reversed(page.jobs)]
 
 

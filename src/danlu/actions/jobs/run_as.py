@@ -1,4 +1,4 @@
-"""Whose Unix user the jobs of a person run as, and who may therefore submit any."""
+"""The Unix user of a person's jobs, and which people may therefore submit jobs."""
 
 from collections.abc import Container
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from danlu.unix.users import find_unix_user, is_system_user
 
 @dataclass(frozen=True, slots=True)
 class RunAs:
-    """`server`: the user that the server is. `is_shut`: jobs run as that user, and so only that user may submit."""
+    """`server`: the server's own user. `is_shut`: jobs run as the server's user, so only this user may submit."""
 
     server: str = ""
     as_submitter: bool = False
@@ -19,8 +19,8 @@ class RunAs:
     roster: Roster | None = None
 
     def check(self, user: str) -> None:
-        """Refuse somebody whose jobs would run as a user who is not theirs. Asked at the submit, and again at each
-        start: users of the machine come and go, and so do accounts and settings."""
+        """Refuse a person if their jobs would run as another Unix user. Danlu checks at the submit, and again at each
+        start: users of the machine, accounts and settings change."""
         if self.is_shut and user != self.server:
             raise Forbidden(
                 f"this server does not run as root, so it can submit jobs only as {self.server}",
@@ -44,13 +44,14 @@ class RunAs:
 
     @property
     def _accounts(self) -> Container[str]:
-        """Who else but the kernel can say to be somebody: without an account one comes by the Unix socket only."""
+        """The names of accounts. A person without an account can only use the Unix socket, where the
+        kernel proves the identity."""
         return self.roster.persons if self.roster else ()
 
 
 def check_inside(actor: Actor, user: str) -> None:
-    """Refuse to go into the job of one of the machine's own users: who is inside is that user. Root may, for nobody is
-    called so but by the kernel (see `check_new_name`)."""
+    """Refuse to enter a job of a system user: a command inside the job runs as this user. Root may enter, because only
+    the kernel can give an actor the name of root (see `check_new_name`)."""
     if actor.name == user or not is_system_user(user):
         return
     found = find_unix_user(actor.name)

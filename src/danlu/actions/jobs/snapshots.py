@@ -1,4 +1,4 @@
-"""Code that people send ahead of a job: the list of its files, then the files that are missing."""
+"""Code sent ahead of a job: first the list of files, then the missing files."""
 
 import asyncio
 import tempfile
@@ -14,12 +14,12 @@ IN_MEMORY = 1024 * 1024
 
 
 def check_sender(actor: Actor) -> None:
-    """Refuse who may send no code, before it is received."""
+    """Refuse an actor without the right to send code, before receiving the code."""
     demand(actor, "job.submit", actor.name, "a new snapshot")
 
 
 async def announce(rules: Rules, actor: Actor, files: Sequence[SnapshotFile]) -> tuple[str, list[str]]:
-    """The id of the snapshot, and the digests of the files that are to be sent."""
+    """The id of the snapshot, and the digests of the missing files."""
     check_sender(actor)
 
     def add() -> tuple[str, list[str]]:
@@ -30,7 +30,7 @@ async def announce(rules: Rules, actor: Actor, files: Sequence[SnapshotFile]) ->
 
 
 async def receive(rules: Rules, actor: Actor, sha256: str, chunks: AsyncIterator[bytes]) -> None:
-    """Keep one file of a snapshot, whose digest is known."""
+    """Store a file of a snapshot under its announced digest."""
     check_sender(actor)
     size = 0
     with tempfile.SpooledTemporaryFile(max_size=IN_MEMORY) as received:

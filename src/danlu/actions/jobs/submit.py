@@ -1,4 +1,4 @@
-"""What people do with jobs."""
+"""Submit, clone, stop, remove and wait for jobs."""
 
 import asyncio
 import contextlib
@@ -36,17 +36,18 @@ from danlu.scheduler.plan import fits_ever
 from danlu.state.inventory import Inventory
 from danlu.state.jobs import JobCache
 
-# No vowels and nothing that looks alike: an id is read aloud and typed.
+# No vowels and no characters with a similar look: people read an id aloud and type the id.
 _ALPHABET = "bcdfghjkmnpqrstvwxz23456789"
 ID_LENGTH = 8
 TRIES = 20
-STOPS_AT_ONCE = REMOVED_AT_ONCE = 1000  # others have their turn in between
-# How a stop was asked for is remembered in the reason, so that a restarted server stops it the same way.
+STOPS_AT_ONCE = REMOVED_AT_ONCE = 1000  # other requests get their turn in between
+# The reason of a job records the way of the stop, so a restarted server stops the job in the same way.
 STOPPING = {"": "stopping", "now": "stopping_now", "kill": "stopping_kill"}
 
 
 def new_id() -> str:
-    """Random: ids of several installations on one machine must not meet. The first is a letter, for shells and eyes."""
+    """A random id: ids of several installations on the same machine must differ. The first character is a letter, for
+    shells and for readers."""
     letters = _ALPHABET[:19]
     noise = os.urandom(ID_LENGTH)
     return letters[noise[0] % len(letters)] + "".join(_ALPHABET[byte % len(_ALPHABET)] for byte in noise[1:])
@@ -54,19 +55,19 @@ def new_id() -> str:
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What this installation accepts."""
+    """The rules of this installation for accepting jobs."""
 
     inventory: Inventory
     default_time: timedelta | None = None
-    pretends: str = ""  # the file whose cluster this machine only plays
-    looks_at_folders: bool = True  # not for root: people would learn what is in folders that are closed to them
+    pretends: str = ""  # the file describing the cluster simulated by this machine
+    looks_at_folders: bool = True  # not as root: people would learn about folders closed to them
     abilities: Abilities = Abilities()  # of the engine
     run_as: RunAs = field(default_factory=RunAs)
     limits: Limits = field(default_factory=Limits)
     files_dir: str = ""  # snapshots and run folders
     snapshot_limit_bytes: int = 100 * 2**20
     shelf_limit_bytes: int = 0  # of all snapshots of one person; 0: none
-    sweep_soon: Callable[[], None] = lambda: None  # jobs are gone, and perhaps nobody needs their snapshots
+    sweep_soon: Callable[[], None] = lambda: None  # after a removal of jobs, snapshots may be unused
 
     @property
     def nodes(self) -> Sequence[Node]:
@@ -74,7 +75,7 @@ class Rules:
 
     @property
     def queues(self) -> Mapping[str, Queue]:
-        """None: every job may use everything."""
+        """Without queues every job may use everything."""
         return self.inventory.queues
 
 
@@ -88,8 +89,8 @@ async def submit(
     cloned: str = "",
     now: datetime,
 ) -> Sequence[Job]:
-    """Accept a job or an array, durably. The same key again gives what the first one made.
-    `cloned` says from which one, if it is a clone."""
+    """Accept a job or an array, durably. A second submit with the same key returns the jobs of the first submit.
+    `cloned` names the source of a clone."""
     demand(actor, "job.submit", actor.name, "a new job")
     rules.run_as.check(actor.name)
     spec, array = accept(rules, actor, wanted)
@@ -107,9 +108,9 @@ async def submit(
             check_limits(cache, rules.limits, actor, len(array.indices) if array else 1)
         except Refused:
             if key and (made := await cache.store.by_key(actor.name, key)):
-                return made  # they are in already, and may be what fills the room
+                return made  # the jobs exist already, and may be the reason for the full limit
             raise
-        # No await from the check to the insert: two submits cannot take the same room.
+        # There is no await between the check and the insert: two submits cannot take the same room.
         jobs = _new_jobs(new_id(), actor, spec, array, waiting_for, now)
         noted = of_jobs(actor, "job.clone" if cloned else "job.submit", jobs, cloned, now=now)
         try:
@@ -120,8 +121,8 @@ async def submit(
 
 
 def accept(rules: Rules, actor: Actor, wanted: JobRequest) -> tuple[JobSpec, ArrayAsk | None]:
-    """What a wish means here: its queue and team chosen, their defaults filled in. Refuses what their rules do not
-    allow, and what no machine here could ever run; as long as the machines are known."""
+    """The spec of a request: with a chosen queue and team, and their defaults. Refuses a request against the rules of
+    the queue or team, and, if the machines are known, a request no machine could ever run."""
     check_request(wanted)
     if not rules.abilities.many_nodes and (nodes := parse_count(wanted.nodes, "--nodes")) > 1:
         why = "one machine plays all the nodes" if rules.pretends else "there is only this machine"
@@ -148,8 +149,8 @@ def accept(rules: Rules, actor: Actor, wanted: JobRequest) -> tuple[JobSpec, Arr
 
 
 def _accept_unseen(rules: Rules, actor: Actor, wanted: JobRequest) -> tuple[JobSpec, ArrayAsk | None]:
-    """Before the cluster was first heard of: by what is written down of the queue. Whether there is such a queue, and
-    anything in it that could run the job, turns out later."""
+    """Accept before the first contact with the cluster, by the configured rules of the queue. Danlu finds out later
+    whether the queue exists, and whether any node of the queue can run the job."""
     queue = written_queue(rules.queues, actor, wanted.queue)
     wanted = replace(wanted, queue=queue.name if queue else wanted.queue, team=choose_team(actor, wanted.team, queue))
     time_limit, priority = _defaults(rules, queue)
@@ -159,14 +160,14 @@ def _accept_unseen(rules: Rules, actor: Actor, wanted: JobRequest) -> tuple[JobS
 
 
 def _defaults(rules: Rules, queue: Queue | None) -> tuple[timedelta | None, int]:
-    """The time limit and the priority of jobs that name none."""
+    """The time limit and the priority of jobs without their own values."""
     priority = queue.default_priority if queue else None
     return default_time(queue, rules.default_time), priority or DEFAULT_PRIORITY
 
 
 def changed(rules: Rules, spec: JobSpec, wanted: JobRequest, changes: Mapping[str, Any]) -> JobRequest:
-    """The wish that once was this spec, with other options. What it only had from its queue it gets anew from
-    another one."""
+    """The request behind this spec, with other options. If the queue changes, defaults of the old queue are removed,
+    so the defaults of the new queue apply."""
     if changes.get("queue", spec.queue) != spec.queue:
         time_limit, priority = _defaults(rules, rules.queues.get(spec.queue))
         if spec.time_limit == time_limit:
@@ -186,14 +187,14 @@ async def clone(
     key: str = "",
     now: datetime,
 ) -> Sequence[Job]:
-    """Submit again what was submitted once, with other options where given."""
+    """Submit a job again, with other options where given."""
     demand(actor, "job.submit", actor.name, "a new job")
     found = await resolve(cache, actor, ref)
     job = found[0]
     demand(actor, "job.clone", job.user, f"job {job.id}", teams=(job.spec.team,))
     wanted = request_of(job.spec)
     if not actor.is_in(wanted.team):
-        wanted = replace(wanted, team="")  # it becomes a job of the actor's, in a team of the actor's
+        wanted = replace(wanted, team="")  # the clone belongs to the actor and to a team of the actor
     is_task = job.array_index is not None and len(found) == 1 and ref != job.array_id
     if is_task:
         wanted = replace(wanted, array=str(job.array_index))
@@ -205,14 +206,14 @@ async def clone(
 async def stop(
     cache: JobCache, engine: Engine, actor: Actor, ref: str, *, how: str = "", grace: timedelta, now: datetime
 ) -> list[Job]:
-    """Ask a job or array to end. Queued ones end at once, running ones get their notice and grace.
-    `how` hastens: "now" skips the notice, "kill" the grace too. Ended ones are fine."""
+    """Ask a job or array to end. Queued jobs end at once, running jobs get their notice and grace.
+    `how` speeds up the stop: "now" skips the notice, "kill" also the grace. Ended jobs are no error."""
     jobs = await resolve(cache, actor, ref)
     for job in jobs:
         demand(actor, "job.stop", job.user, f"job {job.id}", teams=(job.spec.team,))
     audit = of_jobs(actor, "job.stop", [job for job in jobs if not job.state.is_ended], how, now=now)
-    # Tasks of an array begin, in their order, and end all the time: the last come first, and where one was changed
-    # meanwhile, the others do not wait for it.
+    # Tasks of an array start in order, and end, at any time. The last tasks therefore come first, and a conflict in
+    # a single task does not delay the other tasks.
     portions = [jobs[start : start + STOPS_AT_ONCE] for start in range(0, len(jobs), STOPS_AT_ONCE)]
     done: dict[JobId, Job] = {}
     is_any_told = False
@@ -221,9 +222,9 @@ async def stop(
         some = [cache.active_jobs.jobs.get(job.id, job) for job in portions.pop()]
         after = [stopped(job, actor, how, now) for job in some]
         changes = [new for job, new in zip(some, after, strict=True) if new is not job]
-        # The engine first: a job that has filled the disk of the database ends all the same.
+        # The engine comes first: a job must end even after filling the disk of the database.
         running = [job for job in changes if job.state.is_given]
-        with contextlib.suppress(EngineDown):  # the scheduler tells it once more
+        with contextlib.suppress(EngineDown):  # the scheduler repeats the stop
             for job in running:
                 await tell_stop(engine, job, grace)
                 is_any_told = True
@@ -244,13 +245,13 @@ async def stop(
         else:
             done |= {job.id: job for job in after}
             tries = TRIES
-    if is_any_told and audit:  # all that the engine was told of had ended before it could be written
+    if is_any_told and audit:  # all jobs stopped in the engine had ended before the update
         await cache.update([], audit=audit)
     return [done[job.id] for job in jobs if job.id in done]
 
 
 async def tell_stop(engine: Engine, job: Job, grace: timedelta) -> None:
-    """Tell the engine to end the run of a job, in the way that the job's reason says."""
+    """Tell the engine to end the run of a job, in the way given by the job's reason."""
     how = job.reason.code
     notice = None if how in (STOPPING["now"], STOPPING["kill"]) else job.spec.notice
     if job.handle:
@@ -258,7 +259,7 @@ async def tell_stop(engine: Engine, job: Job, grace: timedelta) -> None:
 
 
 def stopped(job: Job, actor: Actor, how: str, now: datetime) -> Job:
-    """What a wish to stop makes of a job."""
+    """The job after a stop request."""
     who = "its owner" if actor.name == job.user else actor.name
     if job.state is JobState.QUEUED:
         return job.moved(JobState.CANCELLED, why=Reason("stopped", f"stopped by {who} before it started"), at=now)
@@ -270,7 +271,7 @@ def stopped(job: Job, actor: Actor, how: str, now: datetime) -> Job:
 
 
 async def remove(cache: JobCache, engine: Engine, rules: Rules, actor: Actor, ref: str, *, now: datetime) -> list[Job]:
-    """Forget ended jobs, with their logs and run folders."""
+    """Delete ended jobs, with their logs and run folders."""
     jobs = await resolve(cache, actor, ref)
     for job in jobs:
         demand(actor, "job.remove", job.user, f"job {job.id}", teams=(job.spec.team,))
@@ -293,7 +294,7 @@ async def remove(cache: JobCache, engine: Engine, rules: Rules, actor: Actor, re
 
 
 async def wait(cache: JobCache, actor: Actor, ref: str, *, timeout_s: float) -> list[Job]:
-    """Come back when all have ended, or after the timeout with whatever is then true."""
+    """Return when all jobs have ended, or after the timeout with the present state."""
     jobs = await resolve(cache, actor, ref)
     for job in jobs:
         demand(actor, "job.show", job.user, f"job {job.id}", teams=(job.spec.team,))
@@ -305,7 +306,7 @@ async def wait(cache: JobCache, actor: Actor, ref: str, *, timeout_s: float) -> 
 
 
 async def ended(cache: JobCache, job_id: JobId) -> None:
-    """Come back when the job is no longer active."""
+    """Return when the job is no longer active."""
     while job_id in cache.active_jobs.jobs:
         await cache.active_jobs.watch(job_id)
 
@@ -313,7 +314,7 @@ async def ended(cache: JobCache, job_id: JobId) -> None:
 async def _dependencies(
     cache: JobCache, actor: Actor, written: Iterable[str]
 ) -> tuple[tuple[Dependency, ...], tuple[Dependency, ...]]:
-    """All dependencies with full ids, and those that still have to be waited for."""
+    """All dependencies with full ids, and the still active dependencies."""
     every: list[Dependency] = []
     open_ones: list[Dependency] = []
     for text in dict.fromkeys(written):

@@ -1,4 +1,4 @@
-"""What people see: jobs, nodes and who holds their cards."""
+"""Views for people: jobs, nodes and the holders of cards."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ from danlu.state.snapshots import Outlook, holding_of
 from danlu.store.protocol import JobFilter, Page, PastRun
 
 MAX_PAGE = 1000
-# The texts of these name commands and folders; to others they say only this.
+# The texts of these reasons name commands and folders; other people see only the text given here.
 _TELLING = {
     "not_prepared": "it could not be made ready",
     "not_started": "it could not be started",
@@ -36,12 +36,12 @@ class Holder:
     shards: int
     ends_at: datetime | None
     team: str = ""
-    is_other: bool = False  # it did not come through Danlu
+    is_other: bool = False  # a run from outside Danlu
 
 
 @dataclass(frozen=True, slots=True)
 class GpuView:
-    """`holders` may be missing for a moment: a card is taken, and the engine was not asked yet who has it."""
+    """`holders` may be missing for a moment: the card is taken, and the engine has not yet named the holder."""
 
     gpu: Gpu
     use: str  # `free`, `exclusive` or `shared`
@@ -55,13 +55,13 @@ class NodeView:
     cpus_free: int
     memory_free_mib: int
     gpus: tuple[GpuView, ...]
-    holders: tuple[Holder, ...]  # everybody who runs something there
+    holders: tuple[Holder, ...]  # of all runs on the node
     state: str = ""  # in the engine's own word
     why_closed: str = ""
 
 
 async def show_job(cache: JobCache, actor: Actor, ref: str) -> list[Job]:
-    """The job, or every task of the array, that `ref` means."""
+    """The job, or every task of the array, meant by `ref`."""
     found = await resolve(cache, actor, ref)
     for job in found:
         demand(actor, "job.show", job.user, f"job {job.id}", teams=(job.spec.team,))
@@ -69,24 +69,24 @@ async def show_job(cache: JobCache, actor: Actor, ref: str) -> list[Job]:
 
 
 def sees_command(actor: Actor, job: Job) -> bool:
-    """Whether somebody is told what the job does: its command, variables, folders and log."""
+    """Whether the actor may see the job's command, variables, folders and log."""
     return may(actor, "job.show_command", job.user, (job.spec.team,))
 
 
 @dataclass(frozen=True, slots=True)
 class JobView:
-    """A job as one person may see it at this moment."""
+    """A job as a person may see the job at this moment."""
 
     job: Job
     reason: Reason
-    sees_command: bool  # and with it the folder, the variables, the log's path and notes
+    sees_command: bool  # and also the folder, the variables, the log's path and notes
     place: int | None = None
     estimated_at: datetime | None = None
     log_path: str = ""
 
 
 def view_job(outlook: Outlook, engine: Engine, trouble: DanluError | None, actor: Actor, job: Job) -> JobView:
-    """While the engine is away (`trouble`), a job that waits for it waits for nothing else."""
+    """While the engine is away (`trouble`), the trouble is the only reason of a job waiting for the engine."""
     mine = sees_command(actor, job)
     wait = outlook.plan.waits.get(job.group) if job.state is JobState.QUEUED else None
     estimated_at = wait.estimated_at if wait else outlook.estimates.get(job.id)
@@ -105,11 +105,11 @@ class PastRunView:
 
 @dataclass(frozen=True, slots=True)
 class JobDetails:
-    """What is shown of one job alone, beside its view."""
+    """Details for the view of a single job."""
 
-    runs: tuple[PastRunView, ...]  # that are over
+    runs: tuple[PastRunView, ...]  # ended runs
     run_folder: str  # empty: not for this person
-    engine_id: str  # how the engine's own tools call it; empty: not at all
+    engine_id: str  # the job's id in the engine's own tools; empty: none
 
 
 async def job_details(cache: JobCache, files_dir: str, actor: Actor, job: Job) -> JobDetails:
@@ -122,7 +122,7 @@ async def job_details(cache: JobCache, files_dir: str, actor: Actor, job: Job) -
 
 
 def reason_for(actor: Actor, job: Job, reason: Reason) -> Reason:
-    """A reason, without what only those are told who see the command."""
+    """The reason; without the right to see the command, the detailed text is replaced."""
     if sees_command(actor, job):
         return reason
     return Reason(reason.code, _TELLING.get(reason.code) or reason.text)
@@ -138,7 +138,7 @@ async def list_jobs(cache: JobCache, actor: Actor, wanted: JobFilter, *, limit: 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A job, or an array that stands in one line: its newest task that fits, and how many are in each state."""
+    """A job, or an array in a single line: the newest matching task, and the number of tasks in each state."""
 
     job: Job
     tasks: Mapping[JobState, int] | None = None
@@ -147,8 +147,8 @@ class Line:
 async def list_lines(
     cache: JobCache, actor: Actor, wanted: JobFilter, *, limit: int, before: int | None
 ) -> tuple[list[Line], int | None]:
-    """As `list_jobs`, but an array of a thousand tasks is one line. Tasks were submitted together, so their numbers
-    have no gaps: having met one, the next look begins before all of them."""
+    """Like `list_jobs`, but with a single line for each array. The tasks of an array are submitted together, so their
+    `seq` numbers have no gaps: after the first task found, the search continues before the whole array."""
     lines: list[Line] = []
     while len(lines) < min(limit, MAX_PAGE):
         page = await list_jobs(cache, actor, wanted, limit=limit - len(lines), before=before)
@@ -168,7 +168,7 @@ async def list_lines(
 
 
 def _active_page(cache: JobCache, wanted: JobFilter, limit: int, before: int | None) -> Page:
-    """What is active is in hand: no index is needed to find a few of them among a million that have ended."""
+    """A page of active jobs, from memory: no index is needed to find a few active jobs among a million ended jobs."""
     found = [
         job
         for job in cache.active_jobs.jobs.values()
@@ -191,12 +191,12 @@ def _is_wanted(job: Job, wanted: JobFilter) -> bool:
 
 
 def check_status(actor: Actor) -> None:
-    """Refuse who may not know how the installation stands."""
+    """Refuse an actor without the right to see the status of the installation."""
     demand(actor, "server.status", actor.name, "the status")
 
 
 def node_views(cache: JobCache, inventory: Inventory, actor: Actor, *, now: datetime) -> list[NodeView]:
-    """Each node with what is free, who runs something there, and who holds each card."""
+    """Each node with free resources, the holders on the node, and the holders of each card."""
     demand(actor, "node.list", actor.name, "the list of nodes")
     there: dict[str, list[tuple[Sitting, Holder]]] = {}
     for job in cache.active_jobs.holding():
@@ -214,7 +214,7 @@ def _seat(
 
 
 def holders_of(job: Job, now: datetime) -> list[Holder]:
-    """What a job holds, on each of its nodes; nothing as long as it waits."""
+    """The job as a holder on each of its nodes; empty while the job waits."""
     if not job.seats:
         return []
     ends_at = holding_of(job, now).ends_at
@@ -231,7 +231,7 @@ def holders_of_other(other: ExternalRun) -> list[Holder]:
 
 
 def by_end(holder: Holder) -> tuple[datetime, str]:
-    """The next to end first; who has no time limit last."""
+    """Sort key: the next to end first; holders without a time limit last."""
     return holder.ends_at or _NEVER, holder.id
 
 
@@ -245,7 +245,7 @@ def _node_view(node: Node, there: Sequence[tuple[Sitting, Holder]], now: NodeNow
         views.append(GpuView(gpu, use, free, tuple(holder for _, holder in there if holder.id in card.keys)))
     seats = [sitting.seat for sitting, _ in there]
     cpus, memory_mib = sum(seat.cpus for seat in seats), sum(seat.memory_mib for seat in seats)
-    if now is not None and seats:  # where nobody sits, the engine only has not counted again
+    if now is not None and seats:  # on a node without seats, the engine's numbers are only out of date
         cpus, memory_mib = max(cpus, now.cpus), max(memory_mib, now.memory_mib)
     return NodeView(
         node,

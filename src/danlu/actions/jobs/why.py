@@ -1,4 +1,4 @@
-"""Why a job waits: what blocks it, who holds what until when, and what would start now instead."""
+"""Why a job waits: the reason, the holders of the resources with their end times, and alternatives that start now."""
 
 import asyncio
 from collections.abc import Callable, Collection, Sequence
@@ -25,11 +25,11 @@ from danlu.state.jobs import JobCache
 from danlu.state.occupancy import cards_of
 from danlu.state.snapshots import Outlook, entry_of
 
-# Reasons of plan() that say in numbers what an engine says in general.
+# Reasons of `plan()` with numbers; an engine gives the same reasons in general words.
 _NO_ROOM = frozenset({"no_gpus", "no_shards", "no_cpus", "no_memory", "no_nodes"})
-# Why a job waits in an engine's own queue, if it waits for what others hold.
+# Reasons of a job in an engine's own queue for waiting until other jobs free resources.
 _FOR_ROOM = frozenset({"no_room", "behind", "quota", "reclaiming"}) | _NO_ROOM
-# Nobody is in the way: it would not start on empty nodes either.
+# Reasons without a holder: the job would not start on empty nodes either.
 _NOBODYS_FAULT = NO_HELP | {"closed", "no_queue", "never_fits"}
 _GUESSED = frozenset({"no_room", "behind", "reclaiming"}) | _NO_ROOM
 
@@ -43,13 +43,13 @@ class Why:
     place: int | None = None
     estimated_at: datetime | None = None
     is_guess: bool = False
-    holders: tuple[Holder, ...] = ()  # who is in the way, the next to end first
+    holders: tuple[Holder, ...] = ()  # of the needed resources, the next to end first
     alternatives: tuple[Alternative, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class DryRun:
-    """Where a job would run now, or why not yet and what would."""
+    """Where a job would run now, or why the job would wait, with alternatives."""
 
     answer: Seat | Wait
     alternatives: tuple[Alternative, ...] = ()
@@ -66,8 +66,8 @@ async def why(
     *,
     now: datetime,
 ) -> Why:
-    """Why a job waits, or what became of it: planned anew, so that the answer is of this moment. While the engine is
-    away (`trouble`), that is the reason of every active job."""
+    """Why a job waits, or how the job ended. A new plan makes the answer current. While the engine is away
+    (`trouble`), the reason of every active job is this trouble."""
     job = await resolve_one(cache, actor, ref)
     demand(actor, "job.why", job.user, f"job {job.id}", teams=(job.spec.team,))
     answer = await _why(cache, outlook, rules, teams_of, actor, job, now=now)
@@ -103,19 +103,19 @@ async def _why(
 
 
 def _as_the_engine_says(job: Job, wait: Wait | None, estimated_at: datetime | None) -> Wait:
-    """A job in the engine's own queue: the engine knows best why it waits, and when it starts if it says so."""
+    """The wait of a job in the engine's own queue. The engine's reason and start time, if given, come before ours."""
     if wait is None:
         return Wait(job.reason, 0, estimated_at)
     reason = job.reason
     if wait.reason.code == "reclaiming":
-        return wait  # of which the engine knows nothing
+        return wait  # the engine knows nothing of reclaiming
     if reason.is_new and wait.reason.code in _NO_ROOM:
-        reason = wait.reason  # what the engine will see as well
+        reason = wait.reason  # the engine will find the same reason
     elif reason.code in ("no_room", "behind") and wait.reason.code in _NO_ROOM:
         reason = Reason(reason.code, f"{reason.text}: {wait.reason.text}")
     if estimated_at is not None:
         return Wait(reason, wait.place, estimated_at)
-    # We can guess when there is room, and not when somebody lets it go, or what else the engine waits for.
+    # Danlu can guess when there is room, but not when a person releases a held job, nor the engine's other conditions.
     guessed = wait.estimated_at if reason.is_new or reason.code in _GUESSED else None
     return Wait(reason, wait.place, guessed, is_guess=True)
 
@@ -123,7 +123,7 @@ def _as_the_engine_says(job: Job, wait: Wait | None, estimated_at: datetime | No
 async def dry_run(
     cache: JobCache, outlook: Outlook, rules: Rules, actor: Actor, wanted: JobRequest, *, now: datetime
 ) -> DryRun:
-    """What would become of a job if it were submitted now. Nothing is remembered."""
+    """Where a job would run, or why the job would wait, if submitted now. Nothing is stored."""
     demand(actor, "job.submit", actor.name, "a new job")
     spec, array = accept(rules, actor, wanted)
     check_limits(cache, rules.limits, actor, len(array.indices) if array else 1)
@@ -162,7 +162,7 @@ def choices_of(rules: Rules, owner: Actor, spec: JobSpec) -> Choices:
 def _think(
     snapshot: Snapshot, job: Job, choices: Choices
 ) -> tuple[Wait | None, tuple[Alternative, ...], Collection[str]]:
-    """Why it waits, what would start instead, and the runs that fill its quota."""
+    """Why the job waits, the alternatives, and the runs in the job's full quota."""
     key = job.group if job.state is JobState.QUEUED else job.id
     wait = plan(snapshot).waits.get(key)
     entry = next((one for one in (*snapshot.waiting, *snapshot.pending) if one.key == key), None)
@@ -183,7 +183,8 @@ def _less(snapshot: Snapshot, entry: Waiting) -> Snapshot:
 
 
 class _Ways:
-    """Who is in the way of a job that waits: who holds something of its quota, or of its kind in its queue."""
+    """Finds the runs in the way of a waiting job: runs in the job's quota, or runs with resources of the wanted kind in
+    the job's queue."""
 
     def __init__(self, waiting: Job, reason: Reason, rules: Rules, filling: Collection[str]) -> None:
         self._ask, self._reason, self._filling = waiting.spec.ask, reason, filling
@@ -192,7 +193,7 @@ class _Ways:
         self._nodes = {node.name: node for node in (nodes_in(queue, rules.nodes) if queue else rules.nodes)}
 
     def holds(self, key: str, seats: Sequence[Seat], ask: Ask) -> bool:
-        """Does this run?"""
+        """Whether this run is in the way."""
         if self._reason.code in _NOBODYS_FAULT or (self._is_pending and self._reason.code not in _FOR_ROOM):
             return False
         if self._reason.code == "quota":
@@ -206,6 +207,6 @@ class _Ways:
         if not (self._ask.gpus or self._ask.shards):
             return True
         cards = cards_of(seat)
-        # Which ones it has may not be told yet: then it may be any.
+        # The engine may not have named the run's cards yet: any card is possible then.
         is_any = not cards and bool(held.gpus or held.shards)
         return any((is_any or gpu.index in cards) and model_fits(gpu.model, self._ask.gpu_model) for gpu in node.gpus)

@@ -1,1 +1,1 @@
-"""Accounts, teams, requests, tokens, passwords, sign-on, and the limits on how often one may try."""
+"""Accounts, teams, requests, tokens, passwords, sign-on, and the limits on how often a person may try."""

@@ -1,4 +1,4 @@
-"""What actions about people are given: the roster, the tokens, the rules, and the pace at the door."""
+"""The context of actions about people: the roster, the tokens, the rules, and the rate limits."""
 
 import asyncio
 import hashlib
@@ -25,31 +25,31 @@ class FullStore(Store, PeopleStore, Protocol):
 class PeopleRules:
     """How this installation treats people."""
 
-    leaders_open: bool = False  # a leader's word opens an account, without an administrator
+    leaders_open: bool = False  # a leader's approval opens an account, without an administrator
     leads_see_all: bool = False
     needs_account: bool = False  # on the Unix socket too
-    is_open: bool = False  # there is a Unix socket for every user of the machine
+    is_open: bool = False  # the Unix socket serves every user of the machine
     login_days: int = 30
     default_quota: Quota | None = None
     home: str = ""
     team_folder: str = ""
-    as_submitter: bool = False  # jobs run as the Unix users who submit them, so folders must be theirs
+    as_submitter: bool = False  # jobs run as their submitters' Unix users, so folders must belong to these users
 
 
 class Keyring:
-    """Tokens by their digest. Those in use stay in memory; a revoked one is out of it before `drop` returns."""
+    """Tokens by their digest. Tokens in use stay in memory; a revoked token leaves memory before `drop` returns."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self._known: dict[str, Token] = {}
-        self.drops = 0  # how many there have been
+        self.drops = 0  # the number of drops up to now
 
     async def find(self, digest: str) -> Token | None:
         if found := self._known.get(digest):
             return found
         drops = self.drops
         found = await self._store.token(digest)
-        # Read before a revoke and arrived after it: good for nothing that comes later.
+        # A revoke during the read makes the token unsafe to cache.
         if found is not None and drops == self.drops:
             self._known[digest] = found
         return found
@@ -62,7 +62,7 @@ class Keyring:
 
 
 class FirstAdmin:
-    """A code that makes the first administrator, once, as long as this server runs."""
+    """The code for making the first administrator: valid once, while this server runs."""
 
     def __init__(self) -> None:
         self._digest = b""
@@ -91,7 +91,7 @@ class PeopleContext:
     limiter: LoginLimiter = field(default_factory=LoginLimiter)
     asks: Pace = field(default_factory=lambda: Pace(free=5))
     first: FirstAdmin = field(default_factory=FirstAdmin)
-    # Held while somebody looks at the roster and changes it by what they saw.
+    # Held from a look at the roster until the change based on this look.
     changing: asyncio.Lock = field(default_factory=asyncio.Lock)
     keyring: Keyring = field(init=False)
 
@@ -100,10 +100,10 @@ class PeopleContext:
 
     @property
     def is_shared(self) -> bool:
-        """More than the person who started the server can come: by an account, or as a user of the machine."""
+        """Whether other people than the server's user have access: by an account, or as a user of the machine."""
         return self.rules.is_open or bool(self.roster.persons)
 
     @property
     def stamp(self) -> tuple[int, int]:
-        """Another one after each change of people, and after each token that is no longer good."""
+        """Changes with each change of people and with each revoked token."""
         return self.roster.stamp, self.keyring.drops

@@ -1,4 +1,4 @@
-"""Logging in and out, one's own account, and the first administrator."""
+"""Logging in and out, the actor's own account, and the first administrator."""
 
 import logging
 from dataclasses import replace
@@ -19,8 +19,8 @@ log = logging.getLogger(__name__)
 async def login(
     context: PeopleContext, *, user: str, password: str, is_hashed: bool = False, origin: str, now: datetime
 ) -> tuple[Person, Token, str]:
-    """A token for who knows the password. Unknown names and wrong passwords are answered alike, after the same work.
-    So are requests for a name, whether there is an account of this name or not."""
+    """Exchange a password for a token. Unknown names and wrong passwords get the same answer, after the same work.
+    The answer to the password of an undecided request does not show whether an account of this name exists."""
     context.limiter.enter(user[:64], origin, now)
     asked = undecided_of(context.roster, user)
     found = context.roster.persons.get(user)
@@ -29,7 +29,7 @@ async def login(
         if await passwords.is_right(asked.password if asked else "", value) and asked:
             context.limiter.was_no_guess(user[:64], origin, now)
             raise not_open(asked)
-        # Whatever was typed as a name stays out of the log: it may be the password.
+        # An unknown name stays out of the log: people sometimes type the password there.
         log.info("a login%s from %s was refused", f" as {user}" if found else "", origin)
         raise Unauthorized(
             "the name or the password is wrong",
@@ -45,7 +45,7 @@ async def login(
 
 
 async def issue_login(store: FullStore, person: Person, *, origin: str, now: datetime, days: int) -> tuple[Token, str]:
-    """What somebody who has proved who they are goes on with: a token named `login`."""
+    """Make a token named `login` for a person with a proven identity."""
     token, secret = tokens.new_token(person.name, tokens.LOGIN, Role.ADMIN, days=days, now=now)
     await tokens.drop_expired(store, person.name, now)
     actor = Actor(person.name, origin=origin)
@@ -65,7 +65,7 @@ async def logout(context: PeopleContext, actor: Actor, token: Token, *, now: dat
 async def first_admin(
     context: PeopleContext, *, code: str, user: str, password: str, origin: str, now: datetime
 ) -> tuple[Person, Token, str]:
-    """Who holds the code that the server printed becomes the first administrator."""
+    """Make the holder of the code printed by the server the first administrator."""
     context.limiter.enter_place(origin, now)
     if not context.first.is_right(code):
         raise Unauthorized(
@@ -102,8 +102,8 @@ async def change_password(
     token: Token | None,
     now: datetime,
 ) -> int:
-    """One's own with the old one, anybody's by an administrator. Ends the person's logins (how many is given back),
-    but for the one that this came with."""
+    """Change the actor's own password with the old password, or any password as an administrator. Ends the person's
+    logins, except the login behind this request, and returns the number of ended logins."""
     demand(actor, "account.passwd", user, f"the password of {user[:40]}")
     person = find_person(context.roster, user)
     value = passwords.new_value(new, is_hashed=is_hashed)

@@ -1,4 +1,4 @@
-"""Passwords: a slow hash over the value that the `det` client sends, so that one password serves every door."""
+"""Passwords: a slow hash over the value sent by the `det` client. This way the same password works for each client."""
 
 import asyncio
 import hashlib
@@ -15,22 +15,22 @@ if TYPE_CHECKING:
 
 LEAST = 8
 MOST = 1024
-# The client's own, known to everybody: it makes the value that travels, it protects nothing.
+# The salt built into the `det` client is public: its only use is to make the same value, and it protects nothing.
 _CLIENT_SALT = "GubPEmmotfiK9TMD6Zdw"
 
 
 def wire_value(password: str) -> str:
-    """The password as `det` sends it; whoever has this value has the password."""
+    """The password as `det` sends it. The value is as secret as the password: either is enough to log in."""
     return hashlib.sha512((_CLIENT_SALT + password).encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def given_value(password: str, *, is_hashed: bool = False) -> str:
-    """What somebody typed, or what `det` made of it, as the one value that is checked."""
+    """The value to check: made from a typed password, or already made by `det`."""
     return password[:MOST] if is_hashed else wire_value(password[:MOST])
 
 
 def new_value(password: str, *, is_hashed: bool = False) -> str:
-    """The value of a password that somebody wants to have from now on; refuses what is no password."""
+    """The value of a new password; refuses an unusable password."""
     if is_hashed:
         if not re.fullmatch(r"[0-9a-f]{128}", password) or password == wire_value(""):
             raise Invalid("`is_hashed` goes with the 128 hex digits that `det` makes of a password")
@@ -43,12 +43,12 @@ def new_value(password: str, *, is_hashed: bool = False) -> str:
 
 
 async def hashed(value: str) -> str:
-    """How a password is kept. Takes a while, in a thread."""
+    """The hash to store. The slow work runs in a thread."""
     return await asyncio.get_running_loop().run_in_executor(_threads(), lambda: _hasher().hash(value))
 
 
 async def is_right(kept: str, value: str) -> bool:
-    """Whether it is the password that is kept so. Nothing kept takes as long, and is never right."""
+    """Whether the value matches the stored hash. An empty `kept` takes as long, and never matches."""
     return await asyncio.get_running_loop().run_in_executor(_threads(), _verified, kept, value)
 
 
@@ -64,7 +64,7 @@ def _verified(kept: str, value: str) -> bool:
 
 @cache
 def _hasher() -> "PasswordHasher":
-    # Imported when the first password is checked: a personal server never gets here.
+    # Imported with the first password check: a personal server never needs the import.
     from argon2 import PasswordHasher
 
     return PasswordHasher()
@@ -77,5 +77,5 @@ def _nobody() -> str:
 
 @cache
 def _threads() -> ThreadPoolExecutor:
-    # Two: each hash fills 64 MiB, and nobody may make the server fill its memory by knocking.
+    # Two threads: each hash needs 64 MiB, and many login attempts must not fill the server's memory.
     return ThreadPoolExecutor(2, "passwords")

@@ -1,4 +1,4 @@
-"""How often somebody may try: some tries are free, then each further one waits twice as long."""
+"""Rate limits: some tries are free, then each further try waits twice as long."""
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -32,17 +32,17 @@ class Pace:
     ) -> None:
         self._free, self._first, self._longest, self._memory = free, first, longest, memory
         self._most_keys = most_keys
-        self._tries: dict[str, _Tries] = {}  # the one that was tried last is at the end
+        self._tries: dict[str, _Tries] = {}  # the key of the last try is at the end
 
     def wait(self, key: str, now: datetime) -> timedelta:
-        """How long until the next try; zero: it may be now."""
+        """The time until the next try; zero: a try is allowed now."""
         found = self._tries.get(key)
         if found is None or now - found.last_at >= self._memory:
             return timedelta()
         return max(found.open_at - now, timedelta())
 
     def is_free(self, key: str, now: datetime) -> bool:
-        """Whether the next try is one of those that cost nothing."""
+        """Whether the next try is still free."""
         found = self._tries.get(key)
         return found is None or found.count < self._free or now - found.last_at >= self._memory
 
@@ -59,24 +59,24 @@ class Pace:
         self._tries.pop(key, None)
 
     def give_back(self, key: str) -> None:
-        """The last try was none that counts."""
+        """Do not count the last try."""
         if found := self._tries.get(key):
             found.count -= 1
             found.open_at = found.last_at
 
 
 class LoginLimiter:
-    """The pace of logins. A try counts before its password is looked at: many at once are no way around.
+    """The rate limit of logins. A try counts before the password check, so many tries at once do not bypass the limit.
 
-    Each place has some tries for each name, and some for all names. Many places that try one name share some more;
-    a place whose own are used up adds nothing to those, so that one place alone keeps nobody out of another, and who
-    has logged in from a place before does not have to share."""
+    Each place has some tries for each name, and some for all names. All places together share some more tries for each
+    name. A place with no tries left for a name does not use up the shared tries: a single place cannot lock a person
+    out everywhere. A person with an earlier login from a place does not need the shared tries there."""
 
     def __init__(self) -> None:
-        self._tries = Pace(free=5)  # of one name from one place
+        self._tries = Pace(free=5)  # by name and place
         self._places = Pace(free=30)
-        self._names = Pace(free=50)  # from all places that are not known for it
-        self._known: dict[str, None] = {}  # names with a place from which they came in, the last at the end
+        self._names = Pace(free=50)  # by name, from all places without an earlier login of this name
+        self._known: dict[str, None] = {}  # names with a place of a successful login, the last login at the end
 
     def enter(self, name: str, origin: str, now: datetime) -> None:
         place = place_of(origin)
@@ -107,7 +107,7 @@ class LoginLimiter:
         self.passed_place(origin)
 
     def was_no_guess(self, name: str, origin: str, now: datetime) -> None:
-        """The last try had a right password, but not of an account: the try does not count, and wrong ones still do."""
+        """The last try had the right password of an account request: do not count this try; wrong tries still count."""
         here = _together(name, place_of(origin))
         self._tries.give_back(here)
         if here not in self._known and self._tries.is_free(here, now):
@@ -115,7 +115,7 @@ class LoginLimiter:
         self.passed_place(origin)
 
     def enter_place(self, origin: str, now: datetime) -> None:
-        """A try at what nobody's name goes with."""
+        """Count a try without a name."""
         if wait := self._places.wait(place_of(origin), now):
             raise too_many("too many wrong tries", wait)
         self._places.count(place_of(origin), now)
@@ -125,7 +125,7 @@ class LoginLimiter:
 
 
 def _together(name: str, place: str) -> str:
-    return f"{place} {name}"  # a place has no blanks but in `unix socket`, which is one place
+    return f"{place} {name}"  # unambiguous: `unix socket` is the only place with a blank
 
 
 def too_many(what: str, wait: timedelta) -> TooMany:
@@ -134,12 +134,12 @@ def too_many(what: str, wait: timedelta) -> TooMany:
 
 
 def place_of(origin: str) -> str:
-    """What counts as one place: with IPv6 everybody has a whole network of addresses."""
+    """The place of an address. For IPv6 a place is a /64 network, because each machine has a whole network."""
     try:
         address = ip_address(origin)
     except ValueError:
         return origin
     if not isinstance(address, IPv6Address):
         return origin
-    # Who listens on both hears from IPv4 in this form: they are not all one network.
+    # A server on both protocols sees IPv4 clients as mapped addresses, which are not a single network.
     return str(address.ipv4_mapped) if address.ipv4_mapped else address.exploded[:19]

@@ -1,4 +1,4 @@
-"""Getting in: somebody asks for an account in a team, its leader approves, an administrator opens it."""
+"""Requests for accounts: a person asks for an account in a team, a leader approves, an administrator opens."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -19,15 +19,15 @@ from danlu.state.people import Roster
 from danlu.store.people_protocol import PeopleChange
 from danlu.unix.users import is_unix_user
 
-MOST_WAITING = 500  # of people who came with nothing but a password
+MOST_WAITING = 500  # requests made with a password, without a sign-on
 ANSWER_WITHIN = timedelta(days=14)
 UNDECIDED = (RequestState.ASKED, RequestState.APPROVED)
-_REQUEST = "request "  # with the id, what the audit log tells of a request begins with
+_REQUEST = "request "  # an audit entry about a request begins with this word and the id
 
 
 @dataclass(frozen=True, slots=True)
 class Decided:
-    """A request after somebody's word. `folders` is what opening it made."""
+    """A request after a decision. `folders` are the folders made for an opened account."""
 
     request: AccountRequest
     folders: tuple[Folder, ...] = ()
@@ -45,10 +45,11 @@ async def ask(
     origin: str,
     now: datetime,
 ) -> AccountRequest:
-    """Anybody may ask, not too often. The password is hashed at once, and is the account's if it is opened.
+    """Ask for an account. Any stranger may ask, at a limited rate. The password is hashed at once, and becomes the
+    password of the opened account.
 
-    The answer does not tell strangers which accounts, Unix users and requests there are: `conflicts` tells the people
-    who decide."""
+    The answer hides from strangers which accounts, Unix users and requests exist; `conflicts` shows conflicts to the
+    deciding people."""
     if wait := context.asks.wait(place_of(origin), now):
         raise too_many("too many requests for an account", wait)
     context.asks.count(place_of(origin), now)
@@ -58,7 +59,7 @@ async def ask(
     kept = await passwords.hashed(passwords.new_value(password))
     async with context.changing:
         made = AccountRequest(new_id(), name, team, now, full_name=full_name, email=email, why=why, password=kept)
-        # Nobody has proved to be this person: the log says where it came from.
+        # The identity is unproven, so the audit entry has an origin and no actor.
         asked = AuditEntry(now, "", "request.ask", name, f"{_REQUEST}{made.id}, team {team}", origin)
         gone = [_ended(one, why, now) for one, why in await _giving_way(context, now)]
         changes: list[PeopleChange] = [made, *(change for change, _ in gone)]
@@ -67,8 +68,9 @@ async def ask(
 
 
 async def _giving_way(context: PeopleContext, now: datetime) -> list[tuple[AccountRequest, str]]:
-    """Requests of strangers that end now, and why: those that nobody answered for long, and the oldest one of the
-    address with the most if there are too many. So a flood from elsewhere keeps nobody from asking."""
+    """Requests of strangers to end now, with the reason: requests without an answer for `ANSWER_WITHIN`, and above
+    `MOST_WAITING` the oldest request of the address with the most. A flood from a single address thus cannot block
+    requests from other addresses."""
     waiting = [one for one in context.roster.requests.values() if one.state is RequestState.ASKED and one.password]
     overdue = [one for one in waiting if now - one.asked_at >= ANSWER_WITHIN]
     gone = [(one, f"no answer in {ANSWER_WITHIN.days} days") for one in overdue]
@@ -91,7 +93,8 @@ def _ended(request: AccountRequest, why: str, now: datetime) -> tuple[AccountReq
 
 
 def conflicts(context: PeopleContext, asked: Sequence[AccountRequest]) -> dict[str, str]:
-    """By id of a request, for the people who decide about it: why its name cannot be given, or who else wants it."""
+    """For the deciding people, by request id: why the name is not available, or how many requests compete for the
+    name."""
     waiting = Counter(one.name for one in context.roster.requests.values() if one.state in UNDECIDED)
     found = {}
     for one in asked:
@@ -108,7 +111,7 @@ def conflicts(context: PeopleContext, asked: Sequence[AccountRequest]) -> dict[s
 
 
 def listed(context: PeopleContext, actor: Actor, *, decided: bool = False) -> list[AccountRequest]:
-    """Leaders see their teams', administrators all; the newest first."""
+    """The requests of the teams led by the actor, for an administrator all requests; the newest first."""
     led = [one.team for one in actor.teams if one.is_leader]
     demand(actor, "request.list", "", "requests for accounts", teams=led)
     found = [one for one in context.roster.requests.values() if actor.is_admin or one.team in led]
@@ -117,8 +120,8 @@ def listed(context: PeopleContext, actor: Actor, *, decided: bool = False) -> li
 
 
 async def approve(context: PeopleContext, actor: Actor, request_id: str, *, now: datetime) -> Decided:
-    """A leader's word; where the configuration says that it is enough, it opens the account. It is not for the name
-    of a Unix user: who asks may be anybody, and would be that user here."""
+    """Approve a request. With `leaders_open` the approval also opens the account; for the name of a Unix user a
+    leader's approval does not: the requester may be a stranger, and would become this Unix user in Danlu."""
     request = _find(context, actor, "request.approve", request_id)
     if request.state in UNDECIDED:
         check_new_name(context.roster, request.name, by_admin=False)
@@ -133,11 +136,11 @@ async def approve(context: PeopleContext, actor: Actor, request_id: str, *, now:
 
 
 async def open_account(context: PeopleContext, actor: Actor, request_id: str, *, now: datetime) -> Decided:
-    """An administrator's word: the account, the membership, the quota and the folders. Said again, it makes the
-    folders that are missing."""
+    """Open an account as an administrator: person, membership, quota and folders. A repeated call makes missing
+    folders."""
     request = _find(context, actor, "request.open", request_id)
     if request.state is RequestState.OPENED:
-        # Again: the account is there, and a folder may be missing, if the server died before it was made.
+        # A repeated call: the account exists, but a folder is missing if the server died before making the folder.
         return Decided(
             request, tuple(await make_folders(context, request.name, [request.team] if request.team else []))
         )
@@ -155,14 +158,14 @@ async def refuse(context: PeopleContext, actor: Actor, request_id: str, *, why: 
 
 
 def undecided_of(roster: Roster, name: str) -> AccountRequest | None:
-    """The newest request for an account of this name that waits for an answer: whoever asks again sees their own, and
-    learns nothing of the others."""
+    """The newest undecided request for an account of this name: a person who repeats a request sees the own request,
+    and learns nothing of other people's requests."""
     found = [one for one in roster.requests.values() if one.name == name and one.state in UNDECIDED]
     return found[-1] if found else None
 
 
 def not_open(request: AccountRequest) -> Forbidden:
-    """What somebody is told who asked for an account, and comes with the password that they chose."""
+    """The answer to a login with the password of an undecided request."""
     if request.state is RequestState.APPROVED:
         text = f"your account `{request.name}` is approved by {request.decided_by} and not open yet"
         return Forbidden(text, "an administrator opens it; log in again then", code="not_open")
@@ -173,7 +176,7 @@ def not_open(request: AccountRequest) -> Forbidden:
 async def _open(context: PeopleContext, actor: Actor, request_id: str, now: datetime, *, verb: str) -> Decided:
     async with context.changing:
         request = _undecided(context, request_id)
-        # Somebody who asked by signing on may be in no team yet.
+        # A request made by a sign-on may have no team.
         name, teams = request.name, [find_team(context.roster, request.team).name] if request.team else []
         check_new_name(context.roster, name, by_admin=False)
         person = Person(name, now, full_name=request.full_name, email=request.email, password=request.password)
@@ -185,7 +188,7 @@ async def _open(context: PeopleContext, actor: Actor, request_id: str, now: date
 
 
 def _find(context: PeopleContext, actor: Actor, verb: str, request_id: str) -> AccountRequest:
-    """The request, if the actor may do this with it. Others do not even learn which there are."""
+    """The request, if the actor has the right `verb`. Other actors do not even learn which requests exist."""
     request = context.roster.requests.get(request_id)
     teams: Sequence[str] = (request.team,) if request else ()
     demand(actor, verb, "", f"request {request_id[:40]}", teams=teams)

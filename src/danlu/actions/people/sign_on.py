@@ -1,6 +1,7 @@
-"""Sign-on: what the identity provider says about somebody becomes a person of this installation.
+"""Sign-on: turn the identity provider's claims into a person of this installation.
 
-A person is known again by who they are to the provider, never by name: names are chosen, and given to others later."""
+The provider's subject identifies a person, never the name: people choose names, and a name can pass to another person
+later."""
 
 import hashlib
 from collections.abc import Mapping
@@ -35,7 +36,7 @@ MOST_SUBJECT = 600
 
 @dataclass(frozen=True, slots=True)
 class SignonRules:
-    """How people and groups of the provider become ours."""
+    """How people and groups of the provider become people and teams of this installation."""
 
     issuer: str
     name_claim: str = "preferred_username"
@@ -46,15 +47,15 @@ class SignonRules:
 
     @property
     def wanted(self) -> tuple[str, ...]:
-        """The claims that decide something."""
+        """The claims needed for a decision."""
         verified = ("email_verified",) if self.name_claim == "email" else ()
         return (self.name_claim, *verified, *((self.groups_claim,) if self.teams else ()))
 
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Who somebody is to the provider. `teams` None: it did not say.
-    `claimed_name` is the name claim as the provider sent it; it matters only for a new account."""
+    """A person as the provider knows them. `teams` is None if the provider did not send the groups.
+    `claimed_name` is the name claim as the provider sent it; only a new account needs the claim."""
 
     subject: str
     claimed_name: object = None
@@ -65,7 +66,7 @@ class Identity:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What comes of a sign-on: a person, or why there is none; and what changes either way."""
+    """The result of a sign-on: a person or an error, and in both cases the changes to record."""
 
     outcome: Person | DanluError
     changes: tuple[PeopleChange, ...] = ()
@@ -75,7 +76,7 @@ class Decision:
 async def arrive(
     context: PeopleContext, claims: Mapping[str, Any], rules: SignonRules, *, origin: str, now: datetime
 ) -> Person:
-    """The person behind these claims, as of now. Raises why somebody may not come in."""
+    """The person behind these claims, brought up to date. Raises an error with the reason if the sign-on is refused."""
     identity = identity_of(claims, rules)
     async with context.changing:
         decision = decide(context.roster, identity, rules, context.rules.default_quota, origin=origin, now=now)
@@ -90,7 +91,7 @@ async def arrive(
 
 
 async def link(context: PeopleContext, actor: Actor, name: str, subject: str, *, now: datetime) -> Person:
-    """An administrator says whom of the provider an account belongs to."""
+    """Link an account to a subject of the provider, as an administrator."""
     demand(actor, "user.link", "", f"account {name[:40]}")
     if len(subject) > MOST_SUBJECT or not subject.isprintable() or not all(subject.partition("|")):
         raise Invalid(f"`{subject[:80]}` is nobody's subject", "it is ISSUER|SUB, as a refused sign-on shows it")
@@ -116,7 +117,7 @@ def identity_of(claims: Mapping[str, Any], rules: SignonRules) -> Identity:
 
 
 def _claimed_name(claims: Mapping[str, Any], rules: SignonRules) -> object:
-    """The name claim. An e-mail address counts only if the provider has verified it: people type in their own."""
+    """The name claim. An e-mail address counts only if verified by the provider: people can type in any address."""
     if rules.name_claim == "email" and claims.get("email_verified") not in (True, "true"):
         return None
     return claims.get(rules.name_claim)
@@ -124,7 +125,7 @@ def _claimed_name(claims: Mapping[str, Any], rules: SignonRules) -> object:
 
 def _new_name(wanted: object, rules: SignonRules) -> str:
     """The name of a new account. `dave@evil.example` is not `dave`: the part before the `@` names a person only within
-    a domain, so the domain must be one that the configuration trusts."""
+    a domain, so the configuration must trust the domain."""
     hint = "an administrator can choose another claim: oidc.name_claim"
     if not isinstance(wanted, str) or not wanted:
         what = "verified `email`" if rules.name_claim == "email" else f"`{rules.name_claim}`"
@@ -145,7 +146,7 @@ def _new_name(wanted: object, rules: SignonRules) -> str:
 def _teams(claims: Mapping[str, Any], rules: SignonRules) -> frozenset[str] | None:
     found = claims.get(rules.groups_claim)
     if found is None and rules.groups_claim in (claims.get("_claim_names") or {}):
-        return None  # too many to send, says Entra ID: nothing is concluded from that
+        return None  # Entra ID leaves out a long list of groups: conclude nothing
     groups = [found] if isinstance(found, str) else found if isinstance(found, list) else []
     return frozenset(rules.teams[group] for group in groups if isinstance(group, str) and group in rules.teams)
 
@@ -155,7 +156,7 @@ def _text(given: object) -> str:
 
 
 class _Draft:
-    """Changes as they are decided, each with its line of the audit log."""
+    """Collects the decided changes, each with an audit entry."""
 
     def __init__(self, who: str, origin: str, now: datetime) -> None:
         self.actor, self.now = Actor(who, origin=origin), now
@@ -173,7 +174,7 @@ class _Draft:
 def decide(
     roster: Roster, identity: Identity, rules: SignonRules, quota: Quota | None, *, origin: str, now: datetime
 ) -> Decision:
-    """What this sign-on means; nothing is written yet. The name is read only for a person whom nobody knows yet."""
+    """Decide a sign-on without writing anything. The name claim is read only for an unknown person."""
     asked = roster.requests.get(request_id(identity.subject))
     person = _known(roster, identity.subject) or _opened(roster, asked)
     draft = _Draft(person.name if person else "", origin, now)
@@ -189,7 +190,7 @@ def decide(
             if name in roster.persons:
                 raise _taken(name, identity)
             check_new_name(roster, name, by_admin=False)
-            # A provider's user who is called like a Unix user would be that user here: an administrator decides.
+            # With the name of a Unix user, the provider's user would become this Unix user: an administrator decides.
             if not rules.opens_accounts or is_unix_user(name):
                 return draft.end(_request(roster, asked, name, identity, draft))
             person = Person(name, now, full_name=identity.full_name, email=identity.email, subject=identity.subject)
@@ -207,7 +208,7 @@ def _known(roster: Roster, subject: str) -> Person | None:
 
 
 def _opened(roster: Roster, asked: AccountRequest | None) -> Person | None:
-    """The account that was opened because this very person asked by signing on, and that is nobody else's."""
+    """The account opened for this person's own sign-on request, unless the account has a subject already."""
     if asked is None or asked.state is not RequestState.OPENED:
         return None
     person = roster.persons.get(asked.name)
@@ -215,7 +216,7 @@ def _opened(roster: Roster, asked: AccountRequest | None) -> Person | None:
 
 
 def _described(person: Person, identity: Identity, draft: _Draft) -> Person:
-    """The person as the provider describes them today; the name of the account stays."""
+    """The person with the provider's present description; the name of the account stays."""
     described = replace(
         person,
         subject=identity.subject,
@@ -232,8 +233,8 @@ def _described(person: Person, identity: Identity, draft: _Draft) -> Person:
 def _regroup(
     roster: Roster, name: str, wanted: frozenset[str], rules: SignonRules, draft: _Draft, *, given: str
 ) -> None:
-    """Teams that the configuration maps follow the groups; whoever was put into one by hand stays in it.
-    `given`: the team that came with the account, because of a group."""
+    """Adjust the memberships of mapped teams to the groups; a membership added by hand stays.
+    `given` is the team of the account request, which came from a group."""
     held = {one.team: one for one in roster.memberships(name)}
     by_group = {team for team, one in held.items() if one.is_mapped}
     if given in held and given not in by_group and given in wanted and not held[given].is_leader:
@@ -255,12 +256,12 @@ def _taken(name: str, identity: Identity) -> Refused:
 
 
 def request_id(subject: str) -> str:
-    """The same for the same person, so that asking again changes nothing; only a sign-on makes such an id."""
+    """The same id for the same person, so a repeated request changes nothing; only a sign-on makes such an id."""
     return "s" + hashlib.sha256(subject.encode("utf-8", "surrogatepass")).hexdigest()[:15]
 
 
 def _request(roster: Roster, asked: AccountRequest | None, name: str, identity: Identity, draft: _Draft) -> Refused:
-    """Nobody whom we know: their wish for an account is written down, once."""
+    """Record the account request of an unknown person, once."""
     if asked is not None and asked.state is RequestState.REFUSED:
         return Refused("your request for an account was refused", "ask an administrator why")
     if asked is None:

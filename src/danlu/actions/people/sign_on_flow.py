@@ -1,11 +1,12 @@
 """The steps of a sign-on: a terminal begins, a person confirms in a browser, the provider answers, the terminal ends.
 
-The questions of every such flow, and their answers:
-- Who sends a stranger's browser through it? Nothing goes on before a click on a page that names the terminal's digits,
-  and that click cannot be made from another page.
-- Whose browser comes back? The one with the sealed ticket; the provider's `state` must be the ticket's.
-- Where does the code go? To loopback of the browser's own machine, or onto its screen; no other address can be named.
-- Who can use the code? The terminal whose challenge is in the ticket, once, for some minutes."""
+Such a flow has four known attacks. The defences:
+- An attacker sends a stranger's browser through the flow: the flow waits for a click on a page with the terminal's
+  digits, and no other page can make this click.
+- Another browser comes back from the provider: the browser must hold the sealed ticket, and the provider's `state` must
+  be equal to the ticket's.
+- The code goes to a wrong address: the code goes only to loopback of the browser's own machine, or onto the screen.
+- Another terminal uses the code: only the terminal with the ticket's challenge can, once, for some minutes."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -20,7 +21,7 @@ from danlu.actions.people.users import find_person, refuse_disabled
 from danlu.errors import Invalid, Refused, Unauthorized
 from danlu.store.protocol import Token
 
-# Answers from one place that led nowhere, before the provider is asked about the next one more slowly.
+# Failed answers allowed from a single place; further answers are rate-limited before the server asks the provider.
 FREE_TRIES = 20
 CALLBACK = "/signon/callback"
 
@@ -32,7 +33,7 @@ def check_redirect(url: str) -> str:
 
 
 class Provider(Protocol):
-    """The identity provider, as `danlu.identity.oidc` speaks with it."""
+    """The identity provider, as implemented by `danlu.identity.oidc`."""
 
     async def metadata(self, now: datetime) -> Mapping[str, Any]: ...
 
@@ -46,7 +47,7 @@ class Provider(Protocol):
 
 
 class Signon:
-    """Everything that one installation needs for sign-ons."""
+    """The sign-ons of an installation."""
 
     def __init__(
         self, context: PeopleContext, provider: Provider, rules: SignonRules, *, redirect_url: str = ""
@@ -57,13 +58,13 @@ class Signon:
         self._pace = Pace(free=FREE_TRIES)
 
     async def check(self, *, now: datetime) -> None:
-        """Raises if the provider cannot be asked."""
+        """Raise an error if the provider cannot be reached."""
         await self.provider.metadata(now)
 
     def recognized(
         self, sealed: str, state: str | None = None, confirmation: str | None = None, *, now: datetime
     ) -> Ticket:
-        """The ticket of this browser, if what it brings belongs to it."""
+        """The ticket of this browser. Refuses a `state` or `confirmation` from another sign-on."""
         ticket = self.tickets.unseal(sealed, now=now)
         if state is not None:
             check_same(state, ticket.state)
@@ -72,7 +73,7 @@ class Signon:
         return ticket
 
     async def depart(self, ticket: Ticket, *, redirect_url: str, now: datetime) -> str:
-        """Where at the provider the person goes on."""
+        """The provider's address where the person continues."""
         return await self.provider.authorization_url(
             redirect_url=redirect_url,
             state=ticket.state,
@@ -84,7 +85,7 @@ class Signon:
     async def settle(
         self, ticket: Ticket, answer: Mapping[str, str], *, redirect_url: str, origin: str, now: datetime
     ) -> str:
-        """The name of the account that the provider's answer leads to; what it changes here is written."""
+        """Record the changes from the provider's answer, and return the name of the account."""
         if answer.get("iss", self.rules.issuer) != self.rules.issuer:
             raise Unauthorized("another identity provider answered", "begin again with `danlu login --browser`")
         if "error" in answer or not answer.get("code"):
@@ -106,8 +107,8 @@ class Signon:
         return (await arrive(self.context, claims, self.rules, origin=origin, now=now)).name
 
     async def finish(self, code: str, verifier: str, *, origin: str, now: datetime) -> tuple[Token, str]:
-        """A token, and this one time its secret, for the terminal that began."""
+        """A token and its secret for the terminal at the start of the flow. The secret is never shown again."""
         person = find_person(self.context.roster, self.codes.take(code, verifier, now=now))
-        refuse_disabled(person)  # somebody may have done it since
+        refuse_disabled(person)  # an administrator may have disabled the account since
         days = self.context.rules.login_days
         return await issue_login(self.context.store, person, origin=origin, now=now, days=days)

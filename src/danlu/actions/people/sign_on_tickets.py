@@ -1,7 +1,8 @@
-"""What holds a sign-on together between a terminal, a browser and the identity provider.
+"""Tickets and codes: the state of a sign-on between a terminal, a browser and the identity provider.
 
-A ticket is kept by the browser, sealed: the server remembers nothing before the provider has answered, so nobody fills
-its memory. A one-time code is kept here, as a hash, and is worth something only to the terminal that began."""
+The browser keeps a sealed ticket. The server keeps nothing before the provider's answer, so strangers cannot fill the
+server's memory. The server keeps a one-time code as a hash; the code is useful only to the terminal at the start of the
+sign-on."""
 
 import base64
 import hashlib
@@ -23,29 +24,29 @@ _ECHO = re.compile(r"[A-Za-z0-9_-]{16,64}")
 
 
 def challenge_of(verifier: str) -> str:
-    """What may be shown of a verifier beforehand (RFC 7636, S256)."""
+    """The public challenge of a verifier (RFC 7636, S256)."""
     return _text(hashlib.sha256(verifier.encode("utf-8", "surrogateescape")).digest())
 
 
 def spoken(challenge: str) -> str:
-    """Six digits by which a person sees that terminal and browser mean the same sign-on."""
+    """Six digits for a person to compare: terminal and browser show the same digits for the same sign-on."""
     number = int.from_bytes(base64.urlsafe_b64decode(challenge + "=")[:8], "big") % 1_000_000
     return f"{number // 1000:03d}-{number % 1000:03d}"
 
 
 @dataclass(frozen=True, slots=True)
 class Ticket:
-    """One sign-on under way."""
+    """A sign-on in progress."""
 
-    state: str  # known to the browser that began it, and to the provider
-    port: int  # where the terminal listens on loopback; 0: the code is pasted
+    state: str  # known to the browser of this sign-on, and to the provider
+    port: int  # where the terminal listens on loopback; 0: the person pastes the code
     challenge: str  # of the terminal's verifier
-    echo: str  # what the terminal wants to hear back
+    echo: str  # the terminal's own `state`, sent back with the code
     expires_at: datetime
 
 
 class Tickets:
-    """Issues tickets and knows its own again. Another server, or the same after a restart, does not."""
+    """Issues and recognizes tickets. Another server, or the same server after a restart, does not recognize them."""
 
     def __init__(self) -> None:
         self._key = os.urandom(32)
@@ -61,7 +62,7 @@ class Tickets:
         return Ticket(_text(os.urandom(32)), port, challenge, echo, ends)
 
     def seal(self, ticket: Ticket) -> str:
-        """As the browser keeps it: it can be read, but not changed."""
+        """The ticket as the browser keeps it: readable, but protected against changes."""
         ends = int(ticket.expires_at.timestamp())
         written = f"{ticket.state}.{ticket.port}.{ticket.challenge}.{ticket.echo}.{ends}"
         return f"{written}.{self._made('seal', written)}"
@@ -77,14 +78,14 @@ class Tickets:
         return ticket
 
     def confirmation(self, ticket: Ticket) -> str:
-        """In the page that asks, and so known only to who has seen it."""
+        """A secret in the confirmation page, known only to a browser with this page."""
         return self._made("confirmation", ticket.state)
 
     def nonce(self, ticket: Ticket) -> str:
         return self._made("nonce", ticket.state)
 
     def verifier(self, ticket: Ticket) -> str:
-        """What the provider's code is bound to; it never leaves the server before it is used."""
+        """The provider's code is bound to this verifier. The verifier stays in the server until its use."""
         return self._made("verifier", ticket.state)
 
     def _made(self, purpose: str, text: str) -> str:
@@ -92,7 +93,7 @@ class Tickets:
 
 
 def check_same(given: str, expected: str) -> None:
-    """Refuse what another browser or another sign-on brought."""
+    """Refuse a value from another browser or another sign-on."""
     if not _same(given, expected):
         raise Unauthorized("this answer belongs to another sign-on", "begin again with `danlu login --browser`")
 
@@ -105,17 +106,18 @@ class _Kept:
 
 
 class Codes:
-    """One-time codes: each gives once, and only to who has the verifier, how a sign-on ended."""
+    """One-time codes: each returns the result of a sign-on once, and only for the right verifier."""
 
     def __init__(self) -> None:
-        self._kept: dict[str, _Kept] = {}  # the oldest first, and so the next to expire
-        self._failures: dict[str, None] = {}  # those of them that lead nowhere
+        self._kept: dict[str, _Kept] = {}  # the oldest first, which is the next to expire
+        self._failures: dict[str, None] = {}  # the digests of codes for failed sign-ons
 
     def give(self, outcome: str | DanluError, challenge: str, *, now: datetime) -> str:
-        """A code for an account's name, or for why there is none. Failures need nobody's word: some are kept."""
+        """A code for an account's name, or for an error. Any stranger can cause errors, so only the newest
+        `MOST_FAILURES` codes for errors are kept."""
         for digest in [*takewhile(lambda digest: self._kept[digest].expires_at <= now, self._kept)]:
             self._drop(digest)
-        code = os.urandom(20).hex()  # easily pasted, however a terminal treats its letters
+        code = os.urandom(20).hex()  # hex digits: easy to paste into any terminal
         self._kept[_digest(code)] = _Kept(outcome, challenge, now + CODE_FOR)
         if isinstance(outcome, DanluError):
             self._failures[_digest(code)] = None
@@ -124,7 +126,7 @@ class Codes:
         return code
 
     def take(self, code: str, verifier: str, *, now: datetime) -> str:
-        """The name of the account; raises what stood in its way. The code is spent, whatever comes of it."""
+        """The name of the account; raises the error of a failed sign-on. The code is used up in all cases."""
         kept = self._drop(_digest(code))
         if kept is None or kept.expires_at <= now or not _same(challenge_of(verifier), kept.challenge):
             raise Unauthorized("the code is unknown, used or expired", "begin again with `danlu login --browser`")

@@ -1,4 +1,4 @@
-"""Teams: who is in them, and who leads them."""
+"""Teams: their members and leaders."""
 
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -18,7 +18,7 @@ class TeamView:
     team: Team
     members: tuple[Member, ...]
     invited: tuple[Invitation, ...] = ()
-    warning: str = ""  # what somebody who changed it should know
+    warning: str = ""  # for the person who changed the team
 
     @property
     def leaders(self) -> tuple[str, ...]:
@@ -57,8 +57,8 @@ async def create(context: PeopleContext, actor: Actor, name: str, *, now: dateti
 
 
 async def add(context: PeopleContext, actor: Actor, team: str, user: str, *, now: datetime) -> TeamView:
-    """Take an account into a team by an administrator's word. A leader's word is an invitation: being in a team gives
-    its leaders power over jobs, so nobody is put into one unasked. Members stay as they are."""
+    """Add an account to a team as an administrator, or invite the account as a leader. A leader can only invite:
+    membership gives leaders power over the member's jobs, so the person must agree. Members stay as they are."""
     demand(actor, "team.add", "", f"team {team[:40]}", teams=(team,))
     async with context.changing:
         find_team(context.roster, team)
@@ -83,7 +83,7 @@ async def join(context: PeopleContext, actor: Actor, team: str, *, now: datetime
         find_team(context.roster, team)
         if membership_of(context.roster, actor.name, team) is None:
             invitation = context.roster.invitation(actor.name, team)
-            # A leader who is none any more invites nobody.
+            # The invitation of a former leader is void.
             if invitation is None or not _may_invite(context.roster, invitation):
                 raise NotFound(
                     f"{actor.name} is not invited into team {team}",
@@ -96,7 +96,7 @@ async def join(context: PeopleContext, actor: Actor, team: str, *, now: datetime
 
 
 async def leave(context: PeopleContext, actor: Actor, team: str, *, now: datetime) -> TeamView:
-    """Go out of a team, or decline an invitation. Jobs that were submitted for the team stay jobs of the team."""
+    """Leave a team, or decline an invitation. Jobs submitted for the team stay jobs of the team."""
     demand(actor, "team.leave", actor.name, f"team {team[:40]}")
     async with context.changing:
         find_team(context.roster, team)
@@ -115,7 +115,7 @@ async def leave(context: PeopleContext, actor: Actor, team: str, *, now: datetim
 
 
 async def remove(context: PeopleContext, actor: Actor, team: str, user: str, *, now: datetime) -> TeamView:
-    """Let somebody go, or take an invitation back. A leader is let go by an administrator only, or goes."""
+    """Remove a member, or withdraw an invitation. Only an administrator, or the leader in person, removes a leader."""
     demand(actor, "team.remove", "", f"team {team[:40]}", teams=(team,))
     async with context.changing:
         find_team(context.roster, team)
@@ -133,7 +133,7 @@ async def remove(context: PeopleContext, actor: Actor, team: str, user: str, *, 
 async def set_leader(
     context: PeopleContext, actor: Actor, team: str, user: str, *, is_leader: bool, now: datetime
 ) -> TeamView:
-    """Make somebody lead a team (and be in it), or no longer."""
+    """Make a person a leader (and member) of a team, or end the leadership."""
     demand(actor, "team.leader", "", f"team {team[:40]}")
     async with context.changing:
         find_team(context.roster, team)
@@ -151,7 +151,7 @@ async def set_leader(
 
 
 def _without(roster: Roster, user: str, team: str) -> list[PeopleChange]:
-    """What ends a membership and an invitation; empty if there is neither."""
+    """The changes to end a membership and an invitation; empty if there is neither."""
     changes: list[PeopleChange] = []
     if membership_of(roster, user, team) is not None:
         changes.append(Member(user, team, None))

@@ -1,5 +1,5 @@
-"""Tokens for doors over the network: named, expiring, shown once, kept as a hash.
-A token never gives more than its person has now: role and teams come from the roster at each request."""
+"""Tokens for access over the network: named, expiring, shown once, stored as a hash.
+A token never gives more rights than its person has now: role and teams come from the roster at each request."""
 
 import hashlib
 import os
@@ -14,7 +14,7 @@ from danlu.errors import Forbidden, Invalid, NotFound, Refused, Unauthorized
 from danlu.store.protocol import Token
 
 PREFIX = "danlu_"
-LOGIN = "login"  # the name of a token that a login made
+LOGIN = "login"  # the name of each token made by a login
 DEFAULT_DAYS = 90
 MOST_DAYS = 366
 MOST_DAYS_OF_ADMINS = 3660
@@ -26,7 +26,8 @@ def digest_of(secret: str) -> str:
 
 
 def new_token(user: str, name: str, role: Role, *, days: int, now: datetime) -> tuple[Token, str]:
-    """A token and, this one time, its secret. `role` is the most that it gives; 0 days: it does not expire."""
+    """A token with its secret, which is never shown again. `role` is the upper limit of the token's rights; with 0
+    days the token does not expire."""
     secret = PREFIX + os.urandom(32).hex()
     expires_at = now + timedelta(days=days) if days else None
     return Token(os.urandom(4).hex(), digest_of(secret), user, role, name, now, expires_at), secret
@@ -42,7 +43,7 @@ async def create(
     days: int | None = None,
     now: datetime,
 ) -> tuple[Token, str]:
-    """A new token for oneself, or by an administrator for anybody, and this one time its secret."""
+    """Create a token for the actor, or as an administrator for any account. The secret is never shown again."""
     user = user or actor.name
     demand(actor, "token.create", user, f"a token of {user}")
     if role not in set(Role):
@@ -56,7 +57,7 @@ async def create(
     if role == Role.ADMIN and person.role is not Role.ADMIN:
         raise Refused(f"{user} is no administrator, so no token of {user} can be one's", "leave `--role` out")
     if role == Role.ADMIN and not actor.is_admin:
-        # A token for scripts of an administrator's: what it was not given, it cannot give itself.
+        # An administrator's token for scripts, limited to a member's rights, must not create a stronger token.
         raise Forbidden("this token gives a member's rights, and makes no administrator's", "log in, and make it then")
     days = DEFAULT_DAYS if days is None else days
     most = MOST_DAYS_OF_ADMINS if actor.is_admin else MOST_DAYS
@@ -69,7 +70,7 @@ async def create(
 
 
 async def listed(context: PeopleContext, actor: Actor, *, user: str = "", everybody: bool = False) -> Sequence[Token]:
-    """One's own; an administrator may see another's, and everybody's."""
+    """The actor's own tokens; an administrator may list another person's or all tokens."""
     wanted = "" if everybody else user or actor.name
     demand(actor, "token.list", wanted, f"tokens of {wanted or 'everybody'}")
     return [token for token in await context.store.tokens() if wanted in ("", token.user)]
@@ -85,7 +86,7 @@ async def revoke(context: PeopleContext, actor: Actor, token_id: str, *, now: da
 
 
 async def bearer(context: PeopleContext, secret: str, *, origin: str, now: datetime) -> tuple[Actor, Token]:
-    """Who holds this token, as they are now, and the token."""
+    """The token of this secret, and its person as an actor with present role and teams."""
     token = await context.keyring.find(digest_of(secret)) if secret.startswith(PREFIX) else None
     if token is None or (token.expires_at is not None and token.expires_at <= now):
         raise Unauthorized(
@@ -101,7 +102,7 @@ async def bearer(context: PeopleContext, secret: str, *, origin: str, now: datet
 
 
 async def end_logins(context: PeopleContext, user: str, *, but: str = "") -> int:
-    """Revoke what logins of this person made, except the token with this digest; how many that were."""
+    """Revoke the login tokens of this person, except the token with the digest `but`. Returns the number revoked."""
     logins = [t for t in await context.store.tokens() if t.user == user and t.name == LOGIN and t.digest != but]
     for token in logins:
         await context.keyring.drop(token)

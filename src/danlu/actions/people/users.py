@@ -20,7 +20,7 @@ from danlu.state.people import Roster
 from danlu.store.people_protocol import Limit, Member, PeopleChange
 from danlu.unix.users import find_unix_user, lowest_uid, machine_admins
 
-# They mean something else where a name is written.
+# Where a name is expected, these words have another meaning.
 _RESERVED = frozenset({"all", "everybody", "me", "none"})
 
 
@@ -36,15 +36,15 @@ def refuse_disabled(person: Person) -> None:
 
 
 def actor_for(context: PeopleContext, person: Person, *, origin: str, most: Role = Role.ADMIN) -> Actor:
-    """A person as who asks, with at most this role."""
+    """The actor for a person, with at most the role `most`."""
     role = person.role if most is Role.ADMIN else Role.MEMBER
     teams = context.roster.memberships(person.name)
     return Actor(person.name, role, teams, origin, trusted_with(context, teams))
 
 
 def trusted_with(context: PeopleContext, memberships: Sequence[Membership]) -> frozenset[tuple[str, str]]:
-    """Whose jobs for their teams leaders may read and enter: those of present members. Never those of administrators,
-    whose jobs can hold what makes somebody an administrator."""
+    """The pairs of team and member whose jobs a leader may read and enter: the present members of the led teams.
+    Administrators are left out: their jobs can hold secrets that would turn the leader into an administrator."""
     if not context.rules.leads_see_all:
         return frozenset()
     led = [one.team for one in memberships if one.is_leader]
@@ -53,13 +53,14 @@ def trusted_with(context: PeopleContext, memberships: Sequence[Membership]) -> f
 
 
 def is_admin(roster: Roster, name: str) -> bool:
-    """By role, or because the kernel names them so on the Unix socket: root and the server's own user."""
+    """True by role, and for root and the server's own user: on the Unix socket the kernel vouches for both."""
     person = roster.persons.get(name)
     return (person is not None and person.role is Role.ADMIN) or name in machine_admins()
 
 
 def unix_actor(context: PeopleContext, name: str, *, is_owner: bool, origin: str) -> Actor:
-    """Somebody whom the kernel names. Root and the server's own user are administrators, whatever the roster says."""
+    """The actor for a Unix user named by the kernel. Root and the server's own user are administrators, even against
+    the roster."""
     person = context.roster.persons.get(name)
     if is_owner:
         teams = context.roster.memberships(name)
@@ -80,8 +81,8 @@ def is_last_admin(roster: Roster, name: str) -> bool:
 
 
 def check_new_name(roster: Roster, name: str, *, by_admin: bool, as_submitter: bool = False) -> str:
-    """A name that a new account may have: nobody's yet, and not one that stands for power on this machine. Where jobs
-    run `as_submitter`, an administrator cannot give that away either: being one here is not being root."""
+    """Refuse a name that is in use or stands for power on this machine. Where jobs run `as_submitter`, even an
+    administrator cannot give away such a name: an administrator of Danlu is not root."""
     check_word(name)
     if name in roster.persons:
         raise Refused(f"there is an account `{name}` already", "take another name")
@@ -99,15 +100,15 @@ def check_new_name(roster: Roster, name: str, *, by_admin: bool, as_submitter: b
 
 
 def check_word(name: str) -> None:
-    """A word that can be the name of an account, whoever has it. Unix users without a name are called by their number
-    (`api.desk`)."""
+    """Refuse a word that can never name an account. `uid1000` is such a word: Unix users without a name are called by
+    their number (`api.desk`)."""
     check_name(name, "an account")
     if name in _RESERVED or re.fullmatch(r"uid\d+", name):
         raise Refused(f"the name `{name}` is taken by the machine", "take another name")
 
 
 def account_changes(person: Person, memberships: Sequence[Membership], quota: Quota | None) -> list[PeopleChange]:
-    """What makes an account: the person, the teams, the quota."""
+    """The changes of a new account: the person, the teams, the quota."""
     changes: list[PeopleChange] = [person]
     changes += [Member(person.name, one.team, one) for one in memberships]
     if quota is not None:
@@ -116,7 +117,7 @@ def account_changes(person: Person, memberships: Sequence[Membership], quota: Qu
 
 
 async def make_folders(context: PeopleContext, user: str, teams: Sequence[str]) -> list[Folder]:
-    """What the configuration gives a person and their teams on disk; done again without harm."""
+    """Make the configured folders of a person and of teams. A repeated call does no harm."""
     rules = context.rules
     made = []
     if rules.home and user:
@@ -141,7 +142,7 @@ async def create(
     password: str = "",
     now: datetime,
 ) -> tuple[Person, list[Folder]]:
-    """An account made by an administrator; without a password its person signs on, or comes by the Unix socket."""
+    """Create an account as an administrator. Without a password the person signs on, or uses the Unix socket."""
     demand(actor, "user.create", "", f"account {name[:40]}")
     if role not in set(Role):
         raise Invalid(f"no role `{role}`", f"one of: {', '.join(Role)}")
@@ -167,7 +168,7 @@ def check_said(full_name: str, email: str, why: str = "") -> None:
 
 @dataclass(frozen=True, slots=True)
 class StillThere:
-    """What somebody has in the cluster at this moment."""
+    """The active jobs of a person."""
 
     running: tuple[str, ...]
     queued: tuple[str, ...]
@@ -182,7 +183,7 @@ def still_there(cache: JobCache, name: str) -> StillThere:
 
 
 async def disable(context: PeopleContext, actor: Actor, name: str, *, now: datetime) -> Person:
-    """No new work, and no door opens; data stay, and so do jobs: the running ones run, the queued ones wait."""
+    """Block new work and every login. Data and jobs stay: running jobs go on, queued jobs wait."""
     demand(actor, "user.disable", "", f"account {name[:40]}")
     async with context.changing:
         person = find_person(context.roster, name)
@@ -226,7 +227,7 @@ def listed(context: PeopleContext, actor: Actor) -> list[Person]:
 
 
 def show(context: PeopleContext, actor: Actor, name: str) -> Person:
-    """A person, to themselves, their team-mates and administrators."""
+    """A person, shown to themselves, their team-mates and administrators."""
     teams = [one.team for one in context.roster.memberships(name)]
     demand(actor, "user.show", name, f"the account of {name[:40]}", teams=teams)
     return find_person(context.roster, name)

@@ -1,4 +1,4 @@
-"""Boosts: a leader puts somebody's jobs first for some days, and everybody in the team sees it."""
+"""Boosts: a leader puts a person's jobs first for some days, visible to the whole team."""
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
@@ -19,7 +19,8 @@ MAX_WHY = 300
 async def boost(
     context: PeopleContext, actor: Actor, user: str, *, until: str, why: str, team: str = "", now: datetime
 ) -> Boost:
-    """Put somebody's jobs for a team before all others of their priority. A running boost of the same team ends."""
+    """Put a person's jobs for a team before all other jobs of the same priority. Replaces an active boost of this
+    person for the same team."""
     roster = context.roster
     teams = [one.team for one in roster.memberships(user)]
     if team and team not in teams:
@@ -34,7 +35,7 @@ async def boost(
     if len(why) > MAX_WHY or not why.isprintable():
         raise Invalid(f"--why takes at most {MAX_WHY} printable characters")
     async with context.changing:
-        # For the team that gives the actor the right; an administrator's without a team is for all jobs.
+        # A leader's boost is for the led team. An administrator's boost without a team is for all jobs.
         chosen = team or next((one for one in teams if actor.leads(one)), teams[0] if len(teams) == 1 else "")
         made = Boost(new_id(), user, chosen, actor.name, why, now, ends_at)
         replaced = [one for one in active(roster, now) if (one.user, one.team) == (user, chosen)]
@@ -56,7 +57,7 @@ def _end_of(until: str, now: datetime) -> datetime:
 
 
 async def end_boost(context: PeopleContext, actor: Actor, boost_id: str, *, now: datetime) -> Boost:
-    """End one before its time."""
+    """End a boost early."""
     roster = context.roster
     found = next((one for one in active(roster, now) if one.id == boost_id), None)
     if found is None:
@@ -69,7 +70,7 @@ async def end_boost(context: PeopleContext, actor: Actor, boost_id: str, *, now:
 
 
 def listed(roster: Roster, actor: Actor, *, now: datetime) -> list[Boost]:
-    """Those that the actor may know of, the next to end first."""
+    """The boosts visible to the actor, the next to end first."""
     return [one for one in active(roster, now) if may(actor, "boost.list", one.user, _teams_of(roster, one))]
 
 

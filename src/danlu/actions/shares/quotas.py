@@ -1,4 +1,4 @@
-"""Quotas: who may hold how much, and what they hold of it now."""
+"""Quotas: how much a person or team may hold, and holds now."""
 
 import difflib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -32,7 +32,7 @@ from danlu.store.people_protocol import Limit
 
 @dataclass(frozen=True, slots=True)
 class Amounts:
-    """So much of each thing that a quota limits; shards are a part of a card in `gpus` too."""
+    """An amount of each limited resource; `gpus` includes shards, as parts of a card."""
 
     gpus: float
     shards: int
@@ -43,21 +43,21 @@ class Amounts:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """A holder: what it may hold, what it holds, what waits for it, and what it spent in the running period."""
+    """A holder: the quota, the held and waiting amounts, and the GPU hours spent in the present period."""
 
     holder: str
     quota: Quota | None
     held: Amounts
     waiting: Amounts
-    spent_gpu_hours: float | None  # None without a quota, which says of which period
+    spent_gpu_hours: float | None  # None without a quota, because the quota defines the period
     since: datetime | None  # when the period began
-    holders: tuple[Holder, ...]  # whose jobs hold it, the next to end first
+    holders: tuple[Holder, ...]  # the runs behind `held`, the next to end first
 
 
 async def set_quota(
     context: PeopleContext, actor: Actor, holder: str, words: Sequence[str], *, now: datetime
 ) -> Quota | None:
-    """Change what is named of a holder's quota; the rest stays. None: nothing limits it any more."""
+    """Change the named parts of a holder's quota; the rest stays. Returns None if no limit is left."""
     holder = _checked(context.roster, actor, holder)
     if not words:
         raise Invalid("what should the quota be?", "for example `gpus=8 borrow=yes`; `danlu quota clear` lifts it")
@@ -69,7 +69,7 @@ async def set_quota(
 
 
 async def clear_quota(context: PeopleContext, actor: Actor, holder: str, *, now: datetime) -> bool:
-    """Lift it; whether there was one."""
+    """Remove the quota. Returns whether there was a quota."""
     holder = _checked(context.roster, actor, holder)
     async with context.changing:
         before = context.roster.quotas.get(holder)
@@ -88,25 +88,25 @@ async def _record(
 
 
 def _checked(roster: Roster, actor: Actor, holder: str) -> str:
-    """The holder's key, if there is such a person or team and the actor may set its quota."""
+    """The holder's key, if the person or team exists and the actor may set the quota."""
     kind, name = parse_holder(holder)
     if kind == "team":
-        # That a leader gives the own team more is what a quota is to prevent.
+        # A quota must prevent a leader from giving the own team more.
         demand(actor, "quota.set", "", f"the quota of team {name}", ask="an administrator")
     elif kind == "user":
-        # It limits jobs for every team, and for none: more than a leader's.
+        # A user's quota limits the jobs for every team and for no team: too much for a leader's right.
         ask = "an administrator; a leader sets what their jobs for the team hold: `member:USER@TEAM`"
         demand(actor, "quota.set", "", f"the quota of {name}", ask=ask)
     else:
         user, team = split_member(name)
-        # Nobody's own either, for the same reason.
+        # For the same reason a leader cannot set the own quota.
         teams = (team,) if user != actor.name else ()
         demand(actor, "quota.set", "", f"the quota of {user} in team {team}", teams=teams)
     return find_holder(roster, holder)
 
 
 def find_holder(roster: Roster, text: str) -> str:
-    """`team:nlp`, `user:li`, `member:li@nlp`, or the bare name of a team or person that there is."""
+    """`team:nlp`, `user:li`, `member:li@nlp`, or the bare name of an existing team or person."""
     if ":" in text:
         kind, name = parse_holder(text)
         if kind == "member":
@@ -144,7 +144,8 @@ def standings(
     *,
     every: bool = False,
 ) -> list[Standing]:
-    """How one holder stands; unless one is named, the actor and the actor's teams, or every holder with a quota."""
+    """The standing of the named holder; without a name, of the actor and the actor's teams, or with `every` of each
+    holder with a quota."""
     demand(actor, "quota.show", actor.name, "the quotas")
     if wanted:
         keys = [find_holder(roster, wanted)]
@@ -175,7 +176,8 @@ def standings(
 
 
 class _Book:
-    """What is written down for one holder while all that is active is looked at once, counted as the scheduler does."""
+    """The sums of a single holder, counted as in the scheduler. A single pass over the active jobs fills all
+    books."""
 
     def __init__(self) -> None:
         self.held, self.waiting = list(NOTHING), list(NOTHING)

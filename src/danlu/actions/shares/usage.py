@@ -1,4 +1,4 @@
-"""What was used: card hours held and asked for, CPU hours, runs and how long they waited."""
+"""Usage: card hours held and requested, CPU hours, runs and their waiting times."""
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
@@ -21,11 +21,11 @@ DEFAULT_SINCE = "30d"
 
 @dataclass(slots=True)
 class Line:
-    """One person, team or queue, or all of them together."""
+    """The use of a person, a team, a queue, or all together."""
 
     name: str
     runs: int = 0
-    running: int = 0  # of the runs, those that are not over
+    running: int = 0  # the part of `runs` still running
     gpu_hours: float = 0.0
     asked_gpu_hours: float = 0.0
     cpu_hours: float = 0.0
@@ -77,8 +77,8 @@ async def usage(
     shards_per_gpu: int,
     now: datetime,
 ) -> Usage:
-    """Runs that ended in the time, and those that run now, whether they came through Danlu or not. Everybody sees the
-    own use and that of the own teams."""
+    """The use of runs ended in the time span and of present runs, from Danlu or from outside. Each person sees the own
+    use and the use of the own teams."""
     if by not in _NAMES:
         raise Invalid(f"usage is shown by user, team or queue, not by `{by[:40]}`")
     begin = parse_moment(since or DEFAULT_SINCE, "--since", now=now)
@@ -87,7 +87,7 @@ async def usage(
         raise Invalid("--since must be before --until", "for example `--since 30d --until 7d`")
     _demand(roster, actor, user, team)
     past = await store.use(UseFilter(since=begin, until=end, user=user, team=team))
-    # What runs now will be in the books when it is over; until then it counts for times that reach to now.
+    # The store gets the charge of a run at the end of the run; a present run counts only if the time span reaches now.
     running = [_use_of(one, begin, now) for one in _running(holding, others, shards_per_gpu, now)] if end >= now else []
     running = [one for one in running if user in ("", one.user) and team in ("", one.team)]
     lines: dict[str, Line] = {}
@@ -104,7 +104,8 @@ async def usage(
 
 
 def _demand(roster: Roster, actor: Actor, user: str, team: str) -> None:
-    """Who asks about a team or person must be something to them; who asks about nobody in particular, to oneself."""
+    """Demand the right to see the named team or person. Without a name there is no demand: `usage` filters the result
+    by the actor's rights."""
     if team:
         demand(actor, "usage.show", "", f"the usage of team {team[:40]}", teams=(team,))
     if user:
@@ -113,8 +114,8 @@ def _demand(roster: Roster, actor: Actor, user: str, team: str) -> None:
 
 
 def _find(roster: Roster, actor: Actor, user: str, team: str) -> None:
-    """Nothing was used: perhaps by somebody whom there is not. Who has no account may have used something all the
-    same, and so may a team that is gone."""
+    """Refuse an unknown name. Called only without any use: a person without an account, or a deleted team, may have
+    use to show."""
     if user and user != actor.name:
         find_person(roster, user)
     if team:
@@ -124,10 +125,10 @@ def _find(roster: Roster, actor: Actor, user: str, team: str) -> None:
 def _running(
     holding: Iterable[Job], others: Iterable[ExternalRun], shards_per_gpu: int, now: datetime
 ) -> Iterator[Charge]:
-    """Each as it would be charged if it ended now."""
+    """The charge of each present run, as if the run ended now."""
     for job in holding:
         if job.state is JobState.PENDING:
-            continue  # it waits in the engine's queue, and has nothing yet
+            continue  # the job waits in the engine's queue and holds nothing yet
         yield charge_of(job, job.started_at or now, now, shards_per_gpu)
     for other in others:
         if other.state is RunState.RUNNING:
