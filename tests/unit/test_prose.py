@@ -27,6 +27,7 @@ ROOMS = [
     "client",
     "monitor",
     "store",
+    "engines/local/keeper",
 ]
 PAGES: list[str] = []
 
