@@ -28,6 +28,7 @@ ROOMS = [
     "monitor",
     "store",
     "engines/local/keeper",
+    "loops",
 ]
 PAGES: list[str] = []
 

@@ -67,7 +67,7 @@ def spawn_as(
 
 
 def problem_of(told: int) -> CannotStart | None:
-    """Why exec failed; None if exec succeeded, or is still to come. Closes the descriptor."""
+    """Why the command did not begin; None if the command began, or is still to begin. Closes the descriptor."""
     try:
         said = os.read(told, 1 << 16)
     except BlockingIOError:
