@@ -29,6 +29,7 @@ ROOMS = [
     "store",
     "engines/local/keeper",
     "loops",
+    "engines/local",
 ]
 PAGES: list[str] = []
 
