@@ -30,6 +30,7 @@ ROOMS = [
     "engines/local/keeper",
     "loops",
     "engines/local",
+    "engines",
 ]
 PAGES: list[str] = []
 
