@@ -31,6 +31,7 @@ ROOMS = [
     "loops",
     "engines/local",
     "engines",
+    "provision",
 ]
 PAGES: list[str] = []
 
