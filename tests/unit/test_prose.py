@@ -32,6 +32,7 @@ ROOMS = [
     "engines/local",
     "engines",
     "provision",
+    "identity",
 ]
 PAGES: list[str] = []
 
