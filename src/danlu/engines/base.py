@@ -306,7 +306,7 @@ class HasQueues(Protocol):
         ...
 
     async def reorder(self, first: Mapping[Handle, bool]) -> None:
-        """For each waiting run: does the run now go before other runs of the same priority?"""
+        """Reorder waiting runs: `first` says for each run whether it now goes before others of the same priority."""
         ...
 
 

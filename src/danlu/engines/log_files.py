@@ -15,7 +15,7 @@ from danlu.unix.patient_folder import PatientFolder
 CHUNK = 256 * 1024
 # Readers of a constantly growing log wake at most this often; the first line goes out at once.
 PAUSE_S = 0.005
-FAR_S = 0.5  # between checks of files on other machines, whose growth inotify does not report
+FAR_S = 0.5  # between checks of files written by other machines, whose growth inotify does not report
 # The search for the last lines stops here: a log may have no newlines, or be a huge sparse file.
 FARTHEST_BACK = 256 * 1024 * 1024
 KEPT_READS = 4
