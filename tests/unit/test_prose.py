@@ -38,6 +38,12 @@ ROOMS = [
     "cli/input",
     "cli",
     "tools",
+    "engines/local/keeper",
+    "loops",
+    "engines/local",
+    "engines",
+    "provision",
+    "identity",
 ]
 PAGES: list[str] = []
 

@@ -8,7 +8,7 @@ KINDS: dict[str, EngineKind] = {
     "local": LOCAL,
     "slurm": SLURM,
 }
-# Clusters that may be described, and that `--fake` plays, though no engine runs jobs there yet.
+# Clusters that a configuration may describe and `--fake` simulates, although no engine runs jobs there yet.
 ONLY_PLAYED = ("kubernetes",)
 
 

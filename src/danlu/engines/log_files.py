@@ -1,4 +1,4 @@
-"""Logs of engines that write them to files: read whole, from the end, or followed as they grow."""
+"""Logs in files: read as a whole, read from the end, or followed during growth."""
 
 import asyncio
 import contextlib
@@ -13,33 +13,33 @@ from danlu.errors import EngineDown
 from danlu.unix.patient_folder import PatientFolder
 
 CHUNK = 256 * 1024
-# Readers of a log that grows all the time are woken at most this often; a first line goes out at once.
+# Readers of a constantly growing log wake at most this often; the first line goes out at once.
 PAUSE_S = 0.005
-FAR_S = 0.5  # between looks at files of which nobody here is told when they grow
-# Of a log without lines, or of a hole as large as a file may be, no more is looked at for its last lines.
+FAR_S = 0.5  # between checks of files written by other machines, whose growth inotify does not report
+# The search for the last lines stops here: a log may have no newlines, or be a huge sparse file.
 FARTHEST_BACK = 256 * 1024 * 1024
 KEPT_READS = 4
-# Its writer may be its owner, who can keep an open waiting for most of a minute (a lease): then it fails instead.
+# The writer may own the file, and with a lease can block an open for most of a minute: such an open fails instead.
 _FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
 Given = ParamSpec("Given")
 Found = TypeVar("Found")
 
 
 class LogFiles:
-    """All logs below one folder. One watch and one read per change, however many follow the same file.
-    `far`: other machines write them. Then the kernel here says nothing of it, and knows the true size of a file only
-    once it is opened anew."""
+    """All logs below a folder. All followers of a file share a watch, and a read per change.
+    `far`: other machines write the logs. Then inotify reports no growth, and the kernel knows the true size of a file
+    only after a new open."""
 
     def __init__(self, root: str, far: PatientFolder | None = None) -> None:
         self._root = root
         self._far = far
         self._looking: asyncio.Task[None] | None = None
-        self._inotify: INotify | None = None  # as soon as somebody follows a file
+        self._inotify: INotify | None = None  # made for the first follower
         self._by_watch: dict[int, Growing] = {}
         self._by_path: dict[str, Growing] = {}
 
     def of(self, run_id: RunId) -> "LogFile":
-        """By the first letter of the id: a folder with a million files is no pleasure."""
+        """Grouped by the first letter of the id: a folder with a million files is slow."""
         return LogFile(self, f"{self._root}/{run_id[0]}/{run_id}.log")
 
     def close(self) -> None:
@@ -51,22 +51,22 @@ class LogFiles:
             self._inotify = None
 
     async def do(self, do: Callable[Given, Found], *given: Given.args, **named: Given.kwargs) -> Found:
-        """Something with a file, at once; if it is far, in its time. Raises EngineDown if that does not end."""
+        """Call `do` on a file: directly, or in a thread with a timeout if the file is far. Timeout: EngineDown."""
         return do(*given, **named) if self._far is None else await self._far.in_time(do, *given, **named)
 
     async def apart(self, do: Callable[Given, Found], *given: Given.args, **named: Given.kwargs) -> Found:
-        """As `do`, for what may take a moment wherever the file is."""
+        """As `do`, for calls that may also take a moment on a local file."""
         return await (self._far.in_time if self._far else asyncio.to_thread)(do, *given, **named)
 
     async def size(self, path: str) -> int:
         return await self.do(_size_now, path)
 
     async def open(self, path: str) -> "Growing":
-        """A file that may grow. Use it with `with`; raises FileNotFoundError, EngineDown, and BlockingIOError if
-        its owner holds it back."""
+        """A file that may grow. Use the result with `with`. Raises FileNotFoundError, EngineDown, and BlockingIOError
+        if the owner holds a lease."""
         if path not in self._by_path:
             found = await self.do(Growing, path, self._let_go, self._far)
-            if path in self._by_path:  # somebody was faster
+            if path in self._by_path:  # another reader was faster
                 os.close(found.fd)
             else:
                 self._watch(found)
@@ -94,7 +94,7 @@ class LogFiles:
         if self._inotify is None:
             self._inotify = INotify(nonblocking=True)
             asyncio.get_running_loop().add_reader(self._inotify.fileno(), self._woken)
-        # By its descriptor: to find it by its name could take its time.
+        # By descriptor: a lookup by name could be slow.
         try:
             found.watch = self._inotify.add_watch(f"/proc/self/fd/{found.fd}", flags.MODIFY)
         except OSError:
@@ -108,7 +108,7 @@ class LogFiles:
     async def _look(self) -> None:
         while self._by_path:
             for found in list(self._by_path.values()):
-                with contextlib.suppress(OSError, EngineDown):  # its readers find that out too
+                with contextlib.suppress(OSError, EngineDown):  # the readers get the same error
                     size = await self.size(found.path)
                     if size != found.size:
                         found.size = size
@@ -117,7 +117,7 @@ class LogFiles:
 
     @property
     def is_idle(self) -> bool:
-        """Nobody follows anything."""
+        """No file has followers."""
         return not self._by_path and not self._by_watch
 
     def _woken(self) -> None:
@@ -130,12 +130,12 @@ class LogFiles:
         del self._by_path[growing.path]
         del self._by_watch[growing.watch]
         if self._inotify is not None:
-            with contextlib.suppress(OSError):  # if the file is gone, its watch went with it
+            with contextlib.suppress(OSError):  # the watch of a deleted file is gone already
                 self._inotify.rm_watch(growing.watch)
 
 
 class LogFile:
-    """The log of one run: LogSource."""
+    """The log of a run: LogSource."""
 
     def __init__(self, files: LogFiles, path: str) -> None:
         self._files = files
@@ -163,7 +163,7 @@ class LogFile:
             return None
 
     async def prepare(self) -> None:
-        # Nobody else waits for it: making a file while the disk commits is slow.
+        # Only for followed logs: making a file during a disk commit is slow.
         with contextlib.suppress(OSError):
             os.makedirs(os.path.dirname(self.path), mode=0o700, exist_ok=True)
             os.close(os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600))
@@ -174,11 +174,11 @@ class LogFile:
 
 
 class Growing:
-    """An open log file, shared by all who follow it."""
+    """An open log file, shared by all its followers."""
 
     def __init__(self, path: str, let_go: Callable[["Growing"], None], far: PatientFolder | None) -> None:
         self.path = path
-        self.size = 0  # at the last look, if somebody has to look
+        self.size = 0  # at the last check, for far files only
         self._far = far
         self.fd = os.open(path, _FLAGS)
         self.watch = -1
@@ -196,7 +196,7 @@ class Growing:
         self.close()
 
     def close(self) -> None:
-        """One reader less; the last one closes the file."""
+        """Remove a reader; the last reader closes the file."""
         self.readers -= 1
         if not self.readers:
             self._let_go(self)
@@ -215,7 +215,7 @@ class Growing:
             self._timer = loop.call_later(wait_s, self._wake)
 
     def growth(self) -> "asyncio.Future[None]":
-        """Done at the next growth. Take it before reading, or a growth in between is missed."""
+        """Done at the next growth. Take the future before reading: otherwise a growth in between is missed."""
         if self._next is None or self._next.done():
             self._next = asyncio.get_running_loop().create_future()
         return self._next
@@ -231,7 +231,7 @@ class Growing:
         behind = os.fstat(self.fd).st_size - offset
         if behind <= 0:
             return b""
-        if behind < CHUNK:  # just written, so in memory: a thread would only cost time
+        if behind < CHUNK:  # just written, thus in memory: a thread would only cost time
             data = os.pread(self.fd, CHUNK, offset)
             self._keep(offset, data)
         else:
@@ -239,7 +239,7 @@ class Growing:
         return data
 
     def _keep(self, offset: int, data: bytes) -> None:
-        if len(self._cache) >= KEPT_READS:  # readers choose where they begin
+        if len(self._cache) >= KEPT_READS:  # readers begin at any offset, which would fill the cache
             self._cache.clear()
         self._cache[offset] = data
 
@@ -265,11 +265,11 @@ def _read_now(path: str, offset: int) -> bytes:
         with open(path, "rb", buffering=0, opener=_opened) as file:
             return os.pread(file.fileno(), CHUNK, offset)
     except (FileNotFoundError, BlockingIOError):
-        return b""  # it was removed: there will be no more; or its owner holds it back
+        return b""  # the log was removed, or the owner holds a lease
 
 
 def offset_of_tail(path: str, lines: int) -> int:
-    """Where the last `lines` lines begin, or as far back as one looks for them. May take a moment."""
+    """Where the last `lines` lines begin, or the limit of the search. May take a moment."""
     with open(path, "rb", opener=_opened) as file:
         position = end = file.seek(0, os.SEEK_END)
         first = max(0, end - FARTHEST_BACK)

@@ -11,10 +11,10 @@ class EngineSettings:
     node_name: str = ""
     fake_gpus: str = ""
     shards_per_gpu: int = SHARDS_PER_GPU
-    cpus: int = 0  # 0: what the machine has
-    memory: str = ""  # empty: what the machine has
-    run_as: str = "auto"  # "submitter" where a server of root drives a cluster, else "server"
+    cpus: int = 0  # 0: all CPUs of the machine
+    memory: str = ""  # empty: all memory of the machine
+    run_as: str = "auto"  # auto: "submitter" if a root server drives a cluster, else "server"
     grace: str = "30s"
-    shared_dir: str = ""  # slurm: a folder that every node sees under the same name
-    slurm_conf: str = ""  # slurm: where its configuration is, if not where its commands look
-    slurm_accounts: str = "use"  # slurm: "make" adds accounts of teams that are missing to its books
+    shared_dir: str = ""  # slurm: a folder with the same path on every node
+    slurm_conf: str = ""  # slurm: path of its configuration, if not the default path of its commands
+    slurm_accounts: str = "use"  # slurm: "make" adds missing accounts of teams to the accounting of Slurm

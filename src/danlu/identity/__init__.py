@@ -1,4 +1,4 @@
-"""WHO SOMEBODY IS, ACCORDING TO A PROVIDER: conversations with identity providers.
+"""IDENTITY ACCORDING TO A PROVIDER: conversations with identity providers.
 
 oidc (an OpenID Connect provider: its metadata and keys, and its statements about a person).
 

@@ -1,6 +1,7 @@
-"""An OpenID Connect provider: where to send people, and what it says about who came back.
+"""An OpenID Connect provider: the address for the sign-on, and the claims about the person who signed on.
 
-Only what it signed for us, now, and for this very sign-on is believed. `Unreachable` when it does not answer."""
+Danlu believes only claims that the provider signed for this installation, now, and for this very sign-on. Raises
+`Unreachable` when the provider does not answer."""
 
 import asyncio
 import hmac
@@ -17,12 +18,12 @@ from joserfc.jwk import KeySet
 
 from danlu.errors import Invalid, Unauthorized, Unreachable
 
-# Signatures that only the provider can make. `none` and those with a shared secret (HS256…) are never accepted.
+# Signatures that only the provider can make. `none` and shared secrets (HS256…) are never accepted.
 ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "Ed25519", "EdDSA")
 LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 PATIENCE_S = 10.0
 METADATA_FOR = timedelta(hours=1)
-# A provider that is down is not asked again by everybody who tries meanwhile.
+# After a failure, sign-ons within this time do not ask the provider again.
 TROUBLE_FOR = timedelta(seconds=3)
 CLOCKS_DIFFER_S = 60
 NEEDED = ("authorization_endpoint", "token_endpoint", "jwks_uri")
@@ -30,7 +31,7 @@ NEEDED = ("authorization_endpoint", "token_endpoint", "jwks_uri")
 
 @dataclass(frozen=True, slots=True)
 class Registration:
-    """What the provider knows this installation as."""
+    """The registration of this installation with the provider."""
 
     issuer: str
     client_id: str
@@ -39,7 +40,7 @@ class Registration:
 
 
 class Provider:
-    """One provider. Its metadata and keys are read when needed, kept, and read again when a key is unknown."""
+    """An identity provider. Metadata and keys are read when needed, cached, and read again when a key is unknown."""
 
     def __init__(self, registration: Registration) -> None:
         check_issuer(registration.issuer)
@@ -67,7 +68,7 @@ class Provider:
     async def authorization_url(
         self, *, redirect_url: str, state: str, nonce: str, challenge: str, now: datetime
     ) -> str:
-        """Where a browser goes to sign on; the answer comes to `redirect_url` with `state`."""
+        """The address where a browser signs on; the answer comes to `redirect_url` with `state`."""
         metadata = await self.metadata(now)
         query = {
             "response_type": "code",
@@ -85,8 +86,8 @@ class Provider:
     async def claims(
         self, *, code: str, redirect_url: str, nonce: str, verifier: str, wanted: tuple[str, ...], now: datetime
     ) -> Mapping[str, Any]:
-        """What the provider says about who came back with `code`. `wanted` claims that are not in the ID token
-        are asked for at its userinfo endpoint, if it has one."""
+        """The provider's claims about the person who came back with `code`. If the ID token lacks `wanted` claims, ask
+        the userinfo endpoint, if the provider has such an endpoint."""
         metadata = await self.metadata(now)
         form = {
             "grant_type": "authorization_code",
@@ -102,12 +103,12 @@ class Provider:
             )
             if more.get("sub") != found["sub"]:
                 raise _not_believed("its userinfo is about somebody else")
-            # What is signed for us wins.
+            # Signed claims take precedence.
             found = more | found
         return found
 
     async def metadata(self, now: datetime) -> Mapping[str, Any]:
-        """What the provider says about itself, at most an hour old."""
+        """The metadata of the provider, at most an hour old."""
         async with self._reading:
             if self._read_at is not None and now - self._read_at < METADATA_FOR:
                 return self._metadata
@@ -122,7 +123,7 @@ class Provider:
             return self._metadata
 
     def _scopes(self, metadata: Mapping[str, Any]) -> list[str]:
-        """`groups` is no standard: who does not know it refuses it, and sends groups without."""
+        """The scope `groups` is not standard: providers without this scope refuse it, and send groups anyway."""
         known = metadata.get("scopes_supported")
         return [one for one in self._own.scopes.split() if one != "groups" or not known or one in known]
 
@@ -159,7 +160,7 @@ class Provider:
             try:
                 decoded = jwt.decode(written, await self._key_set(), algorithms=ALGORITHMS)
             except (InvalidKeyIdError, BadSignatureError):
-                # Providers change their keys; some keep the old name.
+                # Providers rotate their keys; some keep the old key id.
                 decoded = jwt.decode(written, await self._key_set(again=True), algorithms=ALGORITHMS)
             claims = decoded.claims
             jwt.JWTClaimsRegistry(
@@ -195,7 +196,7 @@ class Provider:
         return await self._answered("GET", url, headers=headers)
 
     async def _answered(self, method: str, url: str, **request: Any) -> dict[str, Any]:
-        """The JSON of an answer. Nothing of the request is in the error: it holds secrets."""
+        """The JSON of an answer. Errors contain nothing of the request, which holds secrets."""
         try:
             answer = await self._http.request(method, url, **request)
         except (httpx.HTTPError, httpx.InvalidURL) as error:
@@ -223,7 +224,7 @@ class Provider:
 
 
 def check_issuer(issuer: str) -> None:
-    """Whoever can change what an unencrypted provider says can be anybody."""
+    """Require TLS: an attacker who can alter unencrypted answers of the provider can sign on as any person."""
     if not _is_safe(issuer):
         raise Invalid(f"`oidc.issuer` must begin with https://, not `{issuer}`", "http:// is for providers on loopback")
 

@@ -1,4 +1,4 @@
-"""Jobs that wait for others: let go when those have ended, or ended themselves when that will never be."""
+"""Jobs with dependencies: released when their dependencies are met, cancelled when a dependency can never be met."""
 
 from collections.abc import Iterable, Mapping
 from datetime import datetime
@@ -12,8 +12,8 @@ AT_ONCE = 1000
 
 
 async def release_dependents(cache: JobCache, now: datetime) -> None:
-    """Move on the jobs that waited for what has ended since the last time."""
-    refs, cache.awaited_ends = cache.awaited_ends, set()  # more may be added while the store is asked
+    """Move on the jobs whose dependencies have ended since the last call."""
+    refs, cache.awaited_ends = cache.awaited_ends, set()  # the set may grow during the queries to the store
     try:
         await _release(cache, {job_id for ref in refs for job_id in cache.active_jobs.dependents(ref)}, now)
     except BaseException:
@@ -22,13 +22,13 @@ async def release_dependents(cache: JobCache, now: datetime) -> None:
 
 
 async def release_overdue(cache: JobCache, now: datetime) -> None:
-    """Move on the jobs that wait for an end that nobody announced: after a restart, or because of a race."""
+    """Move on the jobs whose dependency ended without an announcement: after a restart, or because of a race."""
     cache.awaited_ends |= cache.active_jobs.overdue()
     await release_dependents(cache, now)
 
 
 async def _release(cache: JobCache, waiting: Iterable[str], now: datetime) -> None:
-    """In waves: a job that is cancelled here may be one that others wait for. In portions: other writes go between."""
+    """In waves: other jobs may depend on a job cancelled here. In portions: other writes go between."""
     wave = list(dict.fromkeys(waiting))
     while wave:
         some, wave = wave[:AT_ONCE], wave[AT_ONCE:]
@@ -40,14 +40,14 @@ async def _release(cache: JobCache, waiting: Iterable[str], now: datetime) -> No
             if changes:
                 await cache.update(changes)
         except Conflict:
-            wave += some  # somebody changed one of them: look again
+            wave += some  # another writer changed a job: look again
             continue
         over = {ref for job in changes if job.state.is_ended for ref in (job.id, job.array_id)}
         wave += [job_id for ref in over for job_id in cache.active_jobs.dependents(ref)]
 
 
 def look(job: Job, outcomes: Mapping[str, Outcome], now: datetime) -> Job:
-    """The job without the dependencies that are met; cancelled if one never will be."""
+    """The job without its met dependencies; cancelled if a dependency can never be met."""
     left = []
     for dependency in job.waiting_for:
         outcome = outcomes[dependency.on]

@@ -1,5 +1,5 @@
-"""Telling the engine what is written down: start these, stop those, forget what is over.
-Everything here may be told again after a crash, and is."""
+"""Passing the recorded decisions on to the engine: start, stop and forget runs.
+After a crash the server repeats every request; a repeated request does no harm."""
 
 import asyncio
 import contextlib
@@ -29,8 +29,8 @@ class Dispatcher:
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def launches(self, jobs: Sequence[Job]) -> list[Launch]:
-        """Everything the engine needs for those that can start at once."""
-        await asyncio.sleep(0)  # lets the thread that writes go first: this is done while it waits for the disk
+        """The launches of the jobs that can start at once: those without a snapshot."""
+        await asyncio.sleep(0)  # lets the writing thread go first: launches are made while it waits for the disk
         found = [await self._launch_or_give_up(job) for job in jobs if not job.spec.snapshot]
         return [launch for launch in found if launch is not None]
 
@@ -39,7 +39,7 @@ class Dispatcher:
             await self.engine.start(launches)
 
     def start_snapshots(self, jobs: Sequence[Job]) -> None:
-        """Jobs whose code has to be laid out first, without holding up the others."""
+        """Start jobs whose code must be laid out first, without delaying the other jobs."""
         for job in jobs:
             if job.spec.snapshot and job.id not in self._preparing:
                 self._preparing.add(job.id)
@@ -52,12 +52,12 @@ class Dispatcher:
             await self.engine.forget(handles)
 
     async def forget_the_written(self) -> None:
-        """A server that was killed after writing an end and before saying so left its engine remembering it."""
+        """Repeat the `forget` of a server that was killed between recording an end and telling the engine."""
         held = {job.handle for job in self.cache.active_jobs.holding()}
         await self.forget([handle for handle in self.engine.ended() if handle not in held])
 
     async def stop_the_asked(self) -> None:
-        """Pass on each wish to stop once; a hastier one again."""
+        """Pass on each stop request once; a more urgent request again."""
         for job in self.cache.active_jobs.holding():
             if job.stop_requested_at and job.handle and self._stops_told.get(job.handle) != (how := job.reason.code):
                 await tell_stop(self.engine, job, self._grace)
@@ -67,7 +67,7 @@ class Dispatcher:
             self._stops_told = {handle: how for handle, how in self._stops_told.items() if handle in held}
 
     def engine_was_away(self) -> None:
-        """It may have forgotten what it was told."""
+        """The engine may have forgotten the stop requests."""
         self._stops_told.clear()
 
     async def _launch_or_give_up(self, job: Job) -> Launch | None:
@@ -76,7 +76,7 @@ class Dispatcher:
         except Unreachable:
             raise
         except Exception as error:
-            # Whatever it is, it is the end of this run: the others of the tick start.
+            # Any error ends this run only: the other runs of the tick start.
             if not isinstance(error, DanluError | OSError):
                 log.exception("%s could not be made ready", job.id)
             text = error.text if isinstance(error, DanluError) else str(error) or type(error).__name__
@@ -86,7 +86,7 @@ class Dispatcher:
     async def _lay_out_and_start(self, job: Job) -> None:
         try:
             launch = await self._launch_or_give_up(job)
-            if launch is not None and self._is_wanted(job):  # else it was stopped while its code was laid out
+            if launch is not None and self._is_wanted(job):  # else the job was stopped during the layout of its code
                 await self.engine.start([launch])
                 if not self._is_wanted(job):
                     await self.engine.stop(launch.handle, grace=timedelta(0))
@@ -97,7 +97,7 @@ class Dispatcher:
             self.cache.changed.set()
 
     def _is_wanted(self, job: Job) -> bool:
-        """Is this run still the one that the job is to have?"""
+        """Is this run still the current run of its job?"""
         now = self.cache.active_jobs.jobs.get(job.id)
         return now is not None and now.run_id == job.run_id and now.state.is_given
 
@@ -106,5 +106,5 @@ class Dispatcher:
         current = self.cache.active_jobs.jobs.get(job.id)
         if current is None or current.run_id != job.run_id:
             return
-        with contextlib.suppress(Conflict):  # then somebody else changed it, and the next tick looks again
+        with contextlib.suppress(Conflict):  # another writer changed the job; the next tick looks again
             await self.cache.update([current.moved(JobState.FAILED, why=why, at=datetime.now(UTC))])

@@ -1,4 +1,4 @@
-"""What runs that did not come through Danlu have used, once they are over. Pure."""
+"""The usage of ended external runs, which did not come through Danlu. Pure."""
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -8,20 +8,20 @@ from danlu.actions.jobs.external import charge_of_other, is_others, run_id_of
 from danlu.domain.charge import Charge
 from danlu.engines.base import ExternalRun, RunState
 
-_TOLD_FOR = timedelta(days=7)  # longer than any engine tells of runs that are over
+_TOLD_FOR = timedelta(days=7)  # longer than any engine reports ended runs
 
 
 @dataclass(frozen=True, slots=True)
 class ExternalUsage:
-    """How it stood at the last look."""
+    """The state at the last look."""
 
-    running: Mapping[str, ExternalRun] = field(default_factory=dict)  # by the ids of their runs
-    charged: Collection[str] = ()  # over, in the books, and perhaps told of again
-    charges: tuple[Charge, ...] = ()  # of those that were over since the look before
+    running: Mapping[str, ExternalRun] = field(default_factory=dict)  # by run id
+    charged: Collection[str] = ()  # ended and charged; the engine may report these runs again
+    charges: tuple[Charge, ...] = ()  # for runs that ended since the previous look
 
 
 def in_books(charges: Iterable[Charge], now: datetime, prefix: str = "") -> ExternalUsage:
-    """After a restart: what was charged before it is not charged again. `prefix` is that of the engine's ids."""
+    """After a restart: earlier charges are not repeated. `prefix` is the prefix of the engine's ids."""
     return ExternalUsage(
         charged=frozenset(
             charge.run_id
@@ -34,8 +34,8 @@ def in_books(charges: Iterable[Charge], now: datetime, prefix: str = "") -> Exte
 def reckon(
     before: ExternalUsage, seen: Iterable[ExternalRun], *, now: datetime, shards_per_gpu: int, charges_all: bool = True
 ) -> ExternalUsage:
-    """Who ran and runs no longer is charged: to the moment that the engine tells, or to now if it has forgotten them.
-    So is who is told of as over and was never seen. `charges_all`: also for runs that held no card."""
+    """Charge each run that has ended: to the end reported by the engine, or to now if the engine has forgotten the run.
+    A run first reported as ended is charged too. `charges_all`: charge also runs without a card."""
     running: dict[str, ExternalRun] = {}
     over: dict[str, ExternalRun] = {}
     for one in seen:
@@ -48,7 +48,7 @@ def reckon(
             continue
         charged.add(run_id)
         end = over[run_id].ends_at if run_id in over else None
-        # What was seen while it ran says more than what is left of it.
+        # The observation of the running job is more complete than the record after its end.
         charge = charge_of_other(before.running.get(run_id) or over[run_id], end or now, shards_per_gpu)
         if charges_all or charge.gpus or charge.shards:
             charges.append(charge)

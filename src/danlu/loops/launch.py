@@ -1,4 +1,4 @@
-"""From a job with a seat to all that its engine needs to start it."""
+"""Turns a job with a seat into a `Launch`: everything that the engine needs for the start."""
 
 import asyncio
 import os
@@ -21,7 +21,7 @@ LAID_OUT_AT_ONCE = 4
 
 
 class Launcher:
-    """Reads the submitter's environment, lays out the snapshot, and says where the log goes."""
+    """Reads the submitter's environment, lays out the snapshot, and chooses the path of the log."""
 
     def __init__(
         self,
@@ -36,8 +36,8 @@ class Launcher:
         boosted: Callable[[], Collection[str]] = tuple,
         check_user: Callable[[str], None] = lambda _: None,
     ) -> None:
-        """`boosted`: whose jobs go before all others of their priority at present. `check_user` refuses somebody whose
-        jobs nothing is run for."""
+        """`boosted`: people whose jobs currently go before all other jobs of their priority (see `is_boosted`).
+        `check_user` refuses users whose jobs must not run."""
         self.cache = cache
         self.files_dir = files_dir
         self.as_submitter = as_submitter
@@ -48,7 +48,7 @@ class Launcher:
         self._boosted = boosted
         self._check_user = check_user
         self._environs: dict[str, Mapping[str, str]] = {}
-        # Not the default pool: starts must not wait behind requests that people make.
+        # Not the default pool: starts must not wait behind requests of users.
         self._threads = ThreadPoolExecutor(LAID_OUT_AT_ONCE, thread_name_prefix="lay-out")
         try:
             self._own_login = _login_variables(pwd.getpwuid(os.getuid()))

@@ -1,4 +1,4 @@
-"""The loop that moves jobs: see what became of the runs, plan, write it down, then tell the engine."""
+"""The scheduling loop: observe the runs, plan, record the decisions, then instruct the engine."""
 
 import asyncio
 import contextlib
@@ -29,15 +29,15 @@ from danlu.store.protocol import PastRun
 
 log = logging.getLogger(__name__)
 
-# Only after trouble, or to meet a moment that nothing announces; work itself is announced.
+# Pauses after an error, and for changes without an announcement; new work announces itself.
 RETRY_S = 1.0
 LOOK_ANYWAY_S = 30.0
 # A tick that takes longer than this is reported. Longer than the longest pause between two ticks.
 LATE_S = 60.0
-# With more entries than this the plan is made in a thread: nobody else's request should wait for it.
+# With more entries than this, a thread makes the plan: requests must not wait for a long plan.
 THINKS_APART = 200
 LOOK_ANYWAY = timedelta(seconds=LOOK_ANYWAY_S / 2)
-# Dependencies are released when their end is announced; this repairs what a race might have left.
+# Announced ends release dependencies; this sweep repairs the leftovers of a race.
 SWEEP_EVERY = timedelta(minutes=1)
 
 
@@ -49,7 +49,7 @@ def _as_they_are(queues: Sequence[Queue]) -> dict[str, Queue]:
 
 
 class Schedule:
-    """What the loop keeps between two ticks. Nothing here is needed to go on after a crash."""
+    """The state of the loop between two ticks. A restart after a crash needs none of this state."""
 
     def __init__(
         self,
@@ -59,23 +59,23 @@ class Schedule:
         queues_with: QueuesWith = _as_they_are,
         others: ExternalUsage | None = None,
     ) -> None:
-        """`queues_with`: what the rules of this installation make of the queues that the engine has."""
+        """`queues_with` applies the rules of this installation to the queues of the engine."""
         self.cache = cache
         self.dispatcher = dispatcher
         self.outlook = outlook
         self._queues_with = queues_with
         self.late_s = LATE_S
-        self._failure: DanluError | None = None  # why the last tick did not succeed
+        self._failure: DanluError | None = None  # why the last tick failed
         self._active_at = time.monotonic()  # when a tick last began or ended
-        # Not the default pool: a plan must not wait behind requests that people make.
+        # Not the default pool: a plan must not wait behind requests of users.
         self._planner = ThreadPoolExecutor(1, thread_name_prefix="plan")
-        # What there was when the last plan had been carried out.
+        # Counter of moves and stamp of the outlook after the last plan was carried out.
         self._planned: tuple[int, tuple[int, int]] | None = None
-        self._settled: Mapping[Handle, Observation] = {}  # what was seen at the last tick that came to its end
-        self._boosted: frozenset[str] | None = None  # whose jobs the engine was told to put first
-        self._is_unclear = False  # of somebody was said that nothing is known
+        self._settled: Mapping[Handle, Observation] = {}  # observations of the last complete tick
+        self._boosted: frozenset[str] | None = None  # people whose jobs the engine puts first
+        self._is_unclear = False  # the engine did not know a run at the last tick
         self._planned_at = self._swept_at = datetime.min.replace(tzinfo=UTC)
-        self._others = others or ExternalUsage()  # the runs that did not come through Danlu, at the last tick
+        self._others = others or ExternalUsage()  # external runs at the last tick
 
     @property
     def trouble(self) -> DanluError | None:
@@ -87,7 +87,7 @@ class Schedule:
         return DanluError(text, "its log may say more; a restart of the server ends no job", code="scheduler_late")
 
     async def run(self) -> None:
-        """Tick whenever something changed, for ever."""
+        """Tick after every change, forever."""
         changed = self.cache.changed
         was_away = True
         while True:
@@ -101,7 +101,7 @@ class Schedule:
                 self._failure = None
                 pause = LOOK_ANYWAY_S
             except Conflict:
-                changed.set()  # somebody was faster: look again
+                changed.set()  # another writer was faster: look again
                 pause = RETRY_S
             except Unreachable as error:
                 if self._failure is None or self._failure.text != error.text:
@@ -115,7 +115,7 @@ class Schedule:
                 self._failure = DanluError("something went wrong in the server, and is tried again: see its log")
                 pause = RETRY_S
             self._active_at = time.monotonic()
-            # Not wait_for: when both happen at once, it would swallow the cancellation that ends this loop.
+            # Not `wait_for`: if both happen at once, `wait_for` swallows the cancellation, which should end this loop.
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(pause):
                     await changed.wait()
@@ -132,10 +132,10 @@ class Schedule:
             seen,
             now=now,
             shards_per_gpu=standing.inventory.shards_per_gpu,
-            charges_all=bool(standing.roster.persons),  # on one's own machine only cards are counted
+            charges_all=bool(standing.roster.persons),  # a personal server charges cards only
         )
         over = {job.id: job for job in found.jobs if not job.state.is_given}
-        # Who goes back to the queue keeps its place there: nobody starts before it is in it.
+        # A job that returns to the queue keeps its place: no other job starts before the return is recorded.
         is_any_back = any(job.state is JobState.QUEUED for job in over.values())
         starting: list[Job] = []
         changes = found.jobs
@@ -146,7 +146,7 @@ class Schedule:
             changes = [*self._with_stops(found.jobs, made, now), *starting]
         self._planned = None
         if changes:
-            # While the disk works, the launches are made ready; they are told after it has.
+            # Launches are prepared during the disk write; the engine receives the launches after the write.
             writing = self._write(changes, found.past, found.charges, is_planned=not is_any_back)
             _, launches = await asyncio.gather(writing, dispatcher.launches(starting))
             await dispatcher.start(launches)
@@ -159,7 +159,7 @@ class Schedule:
         dispatcher.start_snapshots([*starting, *unstarted])
         await dispatcher.forget([Handle(job.handle) for job in held if job.id in over and job.handle])
         await dispatcher.stop_the_asked()
-        if abs(now - self._swept_at) >= SWEEP_EVERY:  # a clock may be set back
+        if abs(now - self._swept_at) >= SWEEP_EVERY:  # the clock may be set back
             await release_overdue(self.cache, now)
             self._swept_at = now
         await release_dependents(self.cache, now)
@@ -168,8 +168,8 @@ class Schedule:
             self._is_unclear = any(found.state is RunState.UNKNOWN for found in seen.values())
 
     def _news(self, held: Sequence[Job], seen: Mapping[Handle, Observation]) -> Sequence[Job]:
-        """The jobs of whose runs something else is said than at the last tick. In the queue of a cluster may be
-        thousands that wait as they did."""
+        """The jobs whose observation differs from the last tick. The queue of a cluster may hold thousands of jobs
+        without any change."""
         if not self.outlook.standing.abilities.places:
             return held
         before = self._settled
@@ -184,7 +184,7 @@ class Schedule:
         ]
 
     async def _look_around(self, now: datetime) -> None:
-        """What there is to run on, and who else does, where that changes by itself."""
+        """Refresh nodes, queues and external runs, if the engine reports live changes."""
         engine = self.dispatcher.engine
         if engine.abilities.live_nodes:
             nodes = await engine.inventory()
@@ -201,7 +201,7 @@ class Schedule:
                 await self._reorder(engine, now)
 
     async def _reorder(self, engine: HasQueues, now: datetime) -> None:
-        """Those of boosted people that wait in the engine's queue already are put first there too."""
+        """Move the jobs of boosted people to the front of the engine's own queue too."""
         boosted = self.outlook.standing.roster.boosted(now)
         if boosted != self._boosted:
             waiting = [job for job in self.cache.active_jobs.holding() if job.state is not JobState.RUNNING]
@@ -225,13 +225,13 @@ class Schedule:
     async def _write(
         self, jobs: Sequence[Job], past: Sequence[PastRun], charges: Sequence[Charge], *, is_planned: bool
     ) -> None:
-        """What is charged counts once it is written, also if something beside it fails meanwhile."""
+        """Record the changes. A recorded charge counts at once, even if a concurrent step of the tick fails."""
         await self.cache.update(jobs, past, charges, is_planned=is_planned)
         for charge in charges:
             self.outlook.standing.tally.add(charge)
 
     def _is_planned(self, now: datetime) -> bool:
-        """Nothing has changed since the last plan but what it brought about itself."""
+        """True: nothing has changed since the last plan, except by the plan itself."""
         is_same = self._planned == (self.cache.active_jobs.moves, self.outlook.stamp)
         return is_same and abs(now - self._planned_at) < LOOK_ANYWAY
 
@@ -246,8 +246,8 @@ class Schedule:
         return await asyncio.get_running_loop().run_in_executor(self._planner, _thought, snapshot)
 
     def _started(self, made: Plan, now: datetime) -> list[Job]:
-        """The jobs that start now, with their seats, unless the engine chooses them, and the names by which the
-        engine will know them."""
+        """The jobs that start now, with the handle for the engine, and with their seats unless the engine chooses the
+        seats."""
         active_jobs, why = self.cache.active_jobs, Reason("starting", "is being started")
         begun: list[tuple[str, tuple[Seat, ...]]] = [(key, ()) for key in made.handed]
         if not self.outlook.standing.abilities.places:
@@ -258,14 +258,14 @@ class Schedule:
         for key, seats in begun:
             job_id = next(ids[key], None)
             if job_id is None:
-                continue  # it was stopped while this was thought out
+                continue  # the job was stopped while the plan was made
             job = active_jobs.jobs[job_id]
             handle = self.dispatcher.engine.handle(job.run_id)
             started.append(job.moved(JobState.STARTING, why=why, at=now, seats=seats, handle=handle))
         return started
 
     def _with_stops(self, settled: Sequence[Job], made: Plan, now: datetime) -> list[Job]:
-        """The settled jobs, and those that are asked to give back what they borrowed."""
+        """The settled jobs, and the jobs that must give back borrowed resources."""
         changed = {job.id: job for job in settled}
         for stop in made.stops:
             job = changed.get(JobId(stop.key)) or self.cache.active_jobs.jobs.get(stop.key)
@@ -276,7 +276,7 @@ class Schedule:
 
 
 def _estimates(held: Sequence[Job], seen: Mapping[Handle, Observation]) -> dict[str, datetime]:
-    """When the engine expects to start those that wait in its queue, as far as it says."""
+    """When the engine expects to start the jobs of its queue, as far as known."""
     return {
         job.id: found.estimated_at
         for job in held
@@ -287,7 +287,8 @@ def _estimates(held: Sequence[Job], seen: Mapping[Handle, Observation]) -> dict[
 
 
 def _thought(snapshot: Snapshot) -> Plan:
-    """A long plan makes a hundred thousand things and no cycles: looking for some would take a third of its time."""
+    """Plan without garbage collection: a long plan makes a hundred thousand objects and no cycles, and the search for
+    cycles would take a third of the time."""
     gc.disable()
     try:
         return plan(snapshot)
@@ -296,7 +297,7 @@ def _thought(snapshot: Snapshot) -> Plan:
 
 
 def _is_unstarted(job: Job, seen: Mapping[Handle, Observation]) -> bool:
-    """Written down as given, but the engine never heard of it: whoever should have told it was killed, or it was told
-    and forgot."""
+    """Is the run recorded as started, but unknown to the engine? Either the server was killed before the request, or
+    the engine has forgotten the request."""
     found = seen.get(Handle(job.handle or ""))
     return job.state is not JobState.RUNNING and found is not None and found.state is RunState.UNKNOWN

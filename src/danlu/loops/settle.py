@@ -1,4 +1,4 @@
-"""What observations of runs make of their jobs. Pure."""
+"""Turns observations of runs into new states of their jobs. Pure."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -10,18 +10,18 @@ from danlu.engines.base import Ending, Handle, Observation, RunState
 from danlu.store.protocol import PastRun
 
 _RETRIED = frozenset({JobState.FAILED, JobState.LOST})
-# So may end what never began: it was stopped, or forgotten, in the queue of its engine.
+# Endings of a run that never began: it was stopped, or forgotten, in the queue of its engine.
 _UNBEGUN = frozenset({Ending.STOPPED, Ending.LOST})
-_SKEW = timedelta(minutes=1)  # so far clocks may be apart
-# The reason of a run that was asked to make room for the owner of what it borrowed.
+_SKEW = timedelta(minutes=1)  # how far clocks may differ
+# The reason of a run that must return borrowed resources to their owner.
 GIVING_BACK = "giving_back"
 
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    jobs: list[Job]  # that change by what was seen
-    past: list[PastRun]  # runs that are over though their job is not
-    charges: list[Charge]  # what the runs that are over have used
+    jobs: list[Job]  # changed by the observations
+    past: list[PastRun]  # ended runs whose job goes on
+    charges: list[Charge]  # the usage of the ended runs
 
 
 def settle_all(
@@ -32,7 +32,7 @@ def settle_all(
     shards_per_gpu: int,
     charges_all: bool = True,
 ) -> Settled:
-    """`charges_all`: also for runs that held no card."""
+    """`charges_all`: charge also runs without a card."""
     found = Settled([], [], [])
     for job in held:
         observation = seen.get(Handle(job.handle or ""))
@@ -40,7 +40,7 @@ def settle_all(
             continue
         after = job
         for step in _steps(job, observation):
-            # Several steps are written as one.
+            # The store receives several steps as a single change.
             before = job if after is job else replace(after, version=job.version)
             after, past = settle(before, step, now=now)
             if after is before:
@@ -56,34 +56,34 @@ def settle_all(
 
 
 def _steps(job: Job, seen: Observation) -> tuple[Observation, ...]:
-    """What was seen; before that, if it ended after its engine had begun it again unseen, that it did."""
+    """The observation, preceded by a RUNNING step if the engine restarted the run between two ticks."""
     if seen.state is not RunState.ENDED or seen.attempt - 1 <= job.requeued:
         return (seen,)
     return Observation(RunState.RUNNING, seen.started_at, attempt=seen.attempt), seen
 
 
 def settle(job: Job, seen: Observation, *, now: datetime) -> tuple[Job, PastRun | None]:
-    """The job as it stands after what was seen (the same object if nothing changed), and the run
-    that is over if the job is to be tried again."""
+    """The job after this observation (the same object if nothing changed), and the ended run
+    if the job goes on with another run."""
     if seen.state is RunState.UNKNOWN:
         if job.state in (JobState.STARTING, JobState.PENDING):
             if not job.stop_requested_at:
                 if seen.reason and seen.reason != job.reason:
                     return job.changed(reason=seen.reason), None
-                return job, None  # it is still to be started, or again: a cluster may forget what waits in its queue
+                return job, None  # the start is still to come, or to repeat: a cluster may forget its queue
             why = Reason("stopped", "stopped before it started")
             return _ended(job, JobState.CANCELLED, why, None, now)
         why = Reason("lost", "the engine no longer knows this run")
         return _ended(job, JobState.LOST, why, None, now)
     if seen.state is RunState.ENDED:
         return _over(job, seen, now)
-    # An engine with a queue of its own began the run again, after what it ran on was lost.
+    # An engine with its own queue began the run again after the loss of a node.
     past = None
     if seen.attempt - 1 > job.requeued:
         lost = Reason("lost", "its node was lost; the engine begins it again")
         past = _past(job, JobState.LOST, lost, None, min(now, seen.started_at or now)) if job.started_at else None
         again = seen.attempt - 1 - job.requeued
-        # Not a new version: it is written together with what follows from it.
+        # Not a new version: the store receives this change together with the next step.
         job = replace(job, attempt=job.attempt + again, requeued=job.requeued + again, started_at=None, seats=())
     if seen.state is RunState.PENDING:
         return _pending(job, seen, now), past
@@ -94,7 +94,7 @@ def _pending(job: Job, seen: Observation, now: datetime) -> Job:
     why = job.reason if job.stop_requested_at else seen.reason or Reason("pending", "it is in the queue of the engine")
     if job.state is not JobState.PENDING:
         return job.moved(JobState.PENDING, why=why, at=now, started_at=None, seats=(), notes=seen.notes)
-    # Its words may hold numbers that change with every look.
+    # The reason text may hold numbers that change with every look.
     if why.code == job.reason.code and seen.notes == job.notes:
         return job
     return job.changed(reason=why, notes=seen.notes)
@@ -118,14 +118,14 @@ def _over(job: Job, seen: Observation, now: datetime) -> tuple[Job, PastRun | No
     begun = job.started_at
     if seen.ending is not Ending.NOT_STARTED and begun is None:
         begun = _meant(job, seen.started_at, now) if seen.started_at else None if seen.ending in _UNBEGUN else now
-    # Not a new version: it is written together with the end.
+    # Not a new version: the store receives this change together with the end.
     job = replace(job, started_at=begun, notes=seen.notes, seats=seen.seats or job.seats)
     return _ended(job, state, why, seen.exit_code, _meant(job, seen.ended_at or now, now))
 
 
 def _meant(job: Job, at: datetime, now: datetime) -> datetime:
-    """It was told by the clock of a node, which may be wrong by years, or in the words of the run itself: nobody is
-    charged for hours that have not been."""
+    """The time to record. `at` comes from the clock of a node, which may be wrong by years, or from the run itself:
+    users must not be charged for hours in the future."""
     return now if at > now + _SKEW else max(at, job.submitted_at)
 
 

@@ -1,4 +1,4 @@
-"""Snapshots that no job needs any more are removed, in a thread of its own."""
+"""Removes the snapshots that no job needs any more, in a separate thread."""
 
 import asyncio
 import contextlib
@@ -16,11 +16,11 @@ log = logging.getLogger(__name__)
 GRACE = timedelta(days=1)  # an upload may be under way, and people submit the same code again
 EVERY_S = 6 * 3600.0
 FIRST_S = 600.0  # after the start: a personal server may not live for hours
-PAUSE_S = 60.0  # removals of jobs come in numbers, and each sweep reads the specs of all jobs
+PAUSE_S = 60.0  # jobs are often removed in large numbers, and each sweep reads the specs of all jobs
 
 
 class Sweeper:
-    """`soon` asks for a sweep before its time: jobs were removed."""
+    """`soon` requests an early sweep, after jobs were removed."""
 
     def __init__(self, store: Store, files_dir: str) -> None:
         self._store, self._files_dir = store, files_dir
@@ -32,7 +32,7 @@ class Sweeper:
         self._wanted.set()
 
     async def run(self) -> None:
-        """Sweep now and then, for ever."""
+        """Sweep now and then, forever."""
         wait_s = FIRST_S
         try:
             while True:
@@ -50,8 +50,8 @@ class Sweeper:
             self._stopping.set()
 
     async def sweep(self, now: datetime) -> None:
-        """Remove what no job needs and nobody used for a day. Jobs are read after `now`: a later submit has used its
-        snapshot later too."""
+        """Remove snapshots that no job needs and that were not used for a day. Jobs are read after `now`: a later
+        submit has also used its snapshot later."""
         loop, before = asyncio.get_running_loop(), (now - GRACE).timestamp()
         found = await loop.run_in_executor(self._thread, shelves, self._files_dir)
         needed = await self._store.snapshots() if found else frozenset()

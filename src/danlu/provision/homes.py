@@ -1,4 +1,4 @@
-"""Folders of people and teams: made below a place that exists, with the right owner and modes, or said why not."""
+"""Makes folders of people and teams below an existing folder, with the right owner and mode, or reports why not."""
 
 import contextlib
 import grp
@@ -14,7 +14,7 @@ PRIVATE, OF_A_TEAM = 0o700, 0o2770
 
 @dataclass(frozen=True, slots=True)
 class Folder:
-    """`said` is what an administrator has to know or do; empty if all is well."""
+    """`said` is a message for the administrator; empty if all is well."""
 
     path: str
     is_made: bool
@@ -28,7 +28,7 @@ class _Owner:
 
 
 def path_of(template: str, *, user: str = "", team: str = "") -> tuple[str, list[str]]:
-    """The place that must exist, and the folders below it that are this person's or team's."""
+    """The folder that must exist, and the folders below for this person or team."""
     if user:
         check_name(user, "a person")
     if team:
@@ -46,7 +46,7 @@ def path_of(template: str, *, user: str = "", team: str = "") -> tuple[str, list
 
 
 def make_home(template: str, user: str, *, as_submitter: bool) -> Folder:
-    """A folder that only its person may open."""
+    """A folder with access for this person only."""
     base, parts = path_of(template, user=user)
     path = os.path.join(base, *parts)
     owner: _Owner | None = None
@@ -60,7 +60,7 @@ def make_home(template: str, user: str, *, as_submitter: bool) -> Folder:
 
 
 def make_team_folder(template: str, team: str, *, as_submitter: bool) -> Folder:
-    """A folder for everybody in the team; what they put into it belongs to the team's group."""
+    """A folder for all members of the team; new files belong to the team's group."""
     base, parts = path_of(template, team=team)
     path = os.path.join(base, *parts)
     if not as_submitter:
@@ -73,7 +73,7 @@ def make_team_folder(template: str, team: str, *, as_submitter: bool) -> Folder:
 
 
 def _made(base: str, parts: list[str], owner: _Owner | None, mode: int) -> Folder:
-    """Make what is missing below `base`. No link is followed, and nothing that is there already is changed."""
+    """Make the missing folders below `base`. Follows no link, and changes no existing folder."""
     path = os.path.join(base, *parts)
     with contextlib.ExitStack() as stack:
         try:

@@ -1,4 +1,4 @@
-"""Where things of a job are kept below the state folder."""
+"""Paths of the files of a job, below the folder for files."""
 
 import contextlib
 import os
@@ -9,7 +9,7 @@ from danlu.unix.become import Trash, trash_in
 
 
 def run_folder_of(files_dir: str, run_id: str) -> str:
-    """Where a run of a snapshot works, and leaves what it writes."""
+    """The working folder of a run with a snapshot, which also keeps the output files."""
     return os.path.join(files_dir, "work", run_id)
 
 
@@ -18,7 +18,7 @@ def shelf_of(files_dir: str, user: str) -> SnapshotShelf:
 
 
 def shelves(files_dir: str) -> list[SnapshotShelf]:
-    """Of everybody who has ever kept a snapshot."""
+    """The shelves of all people with snapshots."""
     folder = os.path.join(files_dir, "snapshots")
     try:
         return [shelf_in(os.path.join(folder, name)) for name in os.listdir(folder)]
@@ -27,13 +27,13 @@ def shelves(files_dir: str) -> list[SnapshotShelf]:
 
 
 def trash_of(files_dir: str) -> Trash:
-    """Where run folders go that nobody needs any more."""
+    """The trash for run folders that are no longer needed."""
     return trash_in(os.path.join(files_dir, "work"))
 
 
 def remove_run_folders(files_dir: str, job: Job) -> None:
-    """Delete run folders of all attempts of a job that is forgotten. The content of the folders goes later, in
-    the background: its owner could hold up whoever removes it."""
+    """Delete the run folders of all attempts of a removed job. The content of the folders is deleted later, in the
+    background: the owner of the content could delay the deletion."""
     for attempt in range(1, job.attempt + 1):
         run_id = f"{job.id}.{attempt}"
         folder = run_folder_of(files_dir, run_id)

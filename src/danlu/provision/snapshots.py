@@ -1,4 +1,4 @@
-"""Code snapshots: files kept once by their content, laid out anew as a folder for each run."""
+"""Code snapshots: files stored once by content, laid out as a new folder for each run."""
 
 import contextlib
 import hashlib
@@ -19,9 +19,9 @@ from danlu.unix.become import trash_in
 
 MAX_FILES = 50_000
 LONGEST_NAME, LONGEST_PATH = 255, 3000  # in bytes
-BLOCK = 4096  # what file systems give at least
-SWEPT_AT_ONCE = 100_000  # kept in memory
-REMOVED_AT_ONCE = 100  # uploads of their owner wait for so many
+BLOCK = 4096  # the smallest allocation of common file systems
+SWEPT_AT_ONCE = 100_000  # names in memory
+REMOVED_AT_ONCE = 100  # uploads of the owner wait for this many removals
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class SnapshotFile:
 
 
 def check_manifest(files: Sequence[SnapshotFile], *, limit_bytes: int) -> None:
-    """Refuse whatever could write outside the folder or grow too big."""
+    """Refuse a list that could write outside the folder or is too large."""
     if len(files) > MAX_FILES:
         raise TooBig(f"a snapshot has at most {MAX_FILES:,} files, not {len(files):,}", "ignore data folders in git")
     total = sum(file.size for file in files)
@@ -60,7 +60,7 @@ def check_manifest(files: Sequence[SnapshotFile], *, limit_bytes: int) -> None:
             raise Invalid(f"the snapshot names `{file.path[:80]}` twice")
         taken.add(file.path)
     for file in files:
-        # A file "below" a link would be written wherever the link points.
+        # A file "below" a link would be written to the target of the link.
         parents = file.path.split("/")[:-1]
         for depth in range(1, len(parents) + 1):
             if "/".join(parents[:depth]) in taken:
@@ -68,7 +68,7 @@ def check_manifest(files: Sequence[SnapshotFile], *, limit_bytes: int) -> None:
 
 
 def _is_nameable(parts: Sequence[str]) -> bool:
-    """Would a file system take these names, with room for where the folder is?"""
+    """Would a file system accept these names, with room for the path of the folder?"""
     try:
         sizes = [len(os.fsencode(part)) for part in parts]
     except UnicodeError:
@@ -77,8 +77,8 @@ def _is_nameable(parts: Sequence[str]) -> bool:
 
 
 class SnapshotShelf:
-    """Snapshots of one person. People share nothing here: knowing a checksum must not give a file.
-    One object for each folder (`shelf_in`): it counts the bytes, and its lock keeps the sweep from uploads."""
+    """The snapshots of a person. People share nothing here: a known checksum must not give access to a file.
+    A single object for each folder (`shelf_in`) counts the bytes, and its lock separates the sweep from uploads."""
 
     def __init__(self, folder: str) -> None:
         self.folder = folder
@@ -86,8 +86,8 @@ class SnapshotShelf:
         self._used: int | None = None  # not counted yet
 
     def add(self, files: Sequence[SnapshotFile], *, most_bytes: int = 0) -> tuple[str, list[str]]:
-        """Keep the list of files; give its id and the checksums whose bytes are still missing. Refuse a snapshot that
-        would make the shelf larger than `most_bytes` (0: no limit)."""
+        """Store the list of files; return its id and the checksums whose bytes are still missing. Refuse a snapshot
+        that would make the shelf larger than `most_bytes` (0: no limit)."""
         lines = sorted([f.path, f.mode, f.size, f.sha256] for f in files)
         text = json.dumps(lines).encode()
         snapshot_id = hashlib.sha256(text).hexdigest()[:32]
@@ -95,7 +95,7 @@ class SnapshotShelf:
         more = sum(_on_disk(wanted[sha]) for sha in self._missing(wanted))
         with self._lock:
             self._check_room(_on_disk(len(text)) + more, most_bytes)
-        # From here on the sweep keeps the bytes that are there: the list needs them.
+        # From here on the sweep keeps the existing bytes: the list needs them.
         self._keep(self._manifest(snapshot_id), [text], len(text), most_bytes)
         return snapshot_id, self._missing(wanted)
 
@@ -117,8 +117,8 @@ class SnapshotShelf:
         self._keep(self._blob(sha256), checked(), size, most_bytes)
 
     def check(self, snapshot_id: str) -> None:
-        """Refuse a snapshot that is unknown, incomplete, or larger than it was said to be. A snapshot that is not
-        refused counts as used now, so that the sweep leaves it to the job that is about to need it."""
+        """Refuse a snapshot that is unknown, incomplete, or of another size than announced. An accepted snapshot counts
+        as used now: the sweep keeps it for the coming job."""
         with self._lock:
             for file in self._files(snapshot_id):
                 try:
@@ -134,8 +134,8 @@ class SnapshotShelf:
 
     def sweep(self, needed: Container[str], before: float, go_on: Callable[[], None] = lambda: None) -> None:
         """Remove the snapshots that are not `needed` and were last used before this time, then the bytes that no
-        snapshot lists. In this order: a sweep that is killed leaves bytes too many, never too few. `go_on` is asked
-        again and again, and raises to end the sweep."""
+        snapshot lists. In this order: a killed sweep leaves too many bytes, never too few. The sweep calls `go_on`
+        again and again; `go_on` raises to end the sweep."""
         for path in _old_files(os.path.join(self.folder, "manifests"), before):
             go_on()
             if os.path.basename(path) not in needed:
@@ -146,14 +146,14 @@ class SnapshotShelf:
             known: set[str] = set()
             self._spare_listed(unlisted, known, go_on)
             for some in _portions(list(unlisted), REMOVED_AT_ONCE):
-                with self._lock:  # an upload may have listed what was there already
+                with self._lock:  # an upload may have listed existing blobs meanwhile
                     self._spare_listed(unlisted, known, go_on)
                     for sha in some:
                         if sha in unlisted:
                             self._remove(unlisted[sha], before)
 
     def _spare_listed(self, blobs: dict[str, str], known: set[str], go_on: Callable[[], None]) -> None:
-        """Take out the blobs that a snapshot lists. `known` are the snapshots that were looked at before."""
+        """Take out the blobs that a snapshot lists. `known` are the snapshots already checked."""
         for snapshot_id in set(_names(os.path.join(self.folder, "manifests"))) - known:
             go_on()
             if re.fullmatch(r"[0-9a-f]{32}", snapshot_id):
@@ -162,7 +162,7 @@ class SnapshotShelf:
             known.add(snapshot_id)
 
     def _remove(self, path: str, before: float) -> None:
-        """With the lock: a file that was used since stays."""
+        """With the lock. A file used since `before` stays."""
         with contextlib.suppress(FileNotFoundError):
             found = os.stat(path)
             if found.st_mtime < before:
@@ -171,7 +171,7 @@ class SnapshotShelf:
                     self._used -= _on_disk(found.st_size)
 
     def _keep(self, path: str, chunks: Iterable[bytes], size: int, most_bytes: int) -> None:
-        """Write a file so that it is there wholly and durably, or not at all. A file that is there counts as used."""
+        """Write a file completely and durably, or not at all. An existing file counts as used."""
         taken = _on_disk(size)
         with self._lock:
             with contextlib.suppress(FileNotFoundError):
@@ -183,7 +183,7 @@ class SnapshotShelf:
         try:
             os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
             with _written(path, chunks) as making, self._lock:
-                is_new = not os.path.exists(path)  # else the same bytes came twice at once
+                is_new = not os.path.exists(path)  # else two uploads sent the same bytes at once
                 os.rename(making, path)
         except OSError as error:
             raise StoreDown(f"the snapshot could not be kept: {error.strerror}", f"look at {path}") from error
@@ -203,7 +203,7 @@ class SnapshotShelf:
             )
 
     def _counted(self) -> int:
-        """With the lock: the bytes that all files of the shelf take, and those that are being written."""
+        """With the lock: the bytes of all files of the shelf, including files being written."""
         if self._used is None:
             self._used = sum(
                 _on_disk(os.stat(path).st_size)
@@ -213,7 +213,7 @@ class SnapshotShelf:
         return self._used
 
     def lay_out(self, snapshot_id: str, target: str, *, owner: tuple[int, int] | None = None) -> None:
-        """Make `target` a fresh folder with the snapshot's files. Half-made ones are begun again."""
+        """Make `target` a fresh folder with the snapshot's files. An unfinished folder is begun again."""
         making = f"{target}.making"
         trash = trash_in(os.path.dirname(target))
         trash.take(making)
@@ -227,7 +227,7 @@ class SnapshotShelf:
             os.rename(making, target)
         except (OSError, ValueError):
             with contextlib.suppress(OSError):
-                trash.take(making)  # nobody would come back for it
+                trash.take(making)  # no later call would remove this folder
                 trash.empty()
             raise
 
@@ -259,7 +259,7 @@ class SnapshotShelf:
 
 
 def _give(top: str, owner: tuple[int, int]) -> None:
-    # The outermost folder last: whoever can enter could put a link in the place of what is still to be given.
+    # The outermost folder last: with access, the new owner could replace a file not yet given by a link.
     for folder, _, names in os.walk(top, topdown=False):
         for name in names:
             os.chown(os.path.join(folder, name), *owner, follow_symlinks=False)
@@ -268,7 +268,7 @@ def _give(top: str, owner: tuple[int, int]) -> None:
 
 @contextlib.contextmanager
 def _written(path: str, chunks: Iterable[bytes]) -> Iterator[str]:
-    """A file beside this path with these bytes, durable, to be moved there."""
+    """A durable temporary file with these bytes beside this path, for a later move to the path."""
     making = f"{path}.{os.getpid()}.{os.urandom(4).hex()}"
     try:
         with open(os.open(making, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
@@ -283,7 +283,7 @@ def _written(path: str, chunks: Iterable[bytes]) -> Iterator[str]:
 
 
 def _on_disk(size: int) -> int:
-    """What a file takes at least: many small files fill a disk too."""
+    """The minimum disk usage of a file: many small files fill a disk too."""
     return max(1, -(-size // BLOCK)) * BLOCK
 
 
@@ -295,7 +295,7 @@ def _names(folder: str) -> list[str]:
 
 
 def _old_files(folder: str, before: float) -> Iterator[str]:
-    """All files below this folder that were last used before this time."""
+    """All files below this folder, last used before this time."""
     for parent, _, names in os.walk(folder):
         for name in names:
             path = os.path.join(parent, name)

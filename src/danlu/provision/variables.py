@@ -1,4 +1,4 @@
-"""The variables a run sees: its own cards, its id, its share, its ask."""
+"""The environment variables of a run: its cards, its id, its share, its ask."""
 
 import zlib
 from collections.abc import Mapping
@@ -12,13 +12,13 @@ _ALWAYS = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 def run_variables(
     job: Job, seat: Seat | None, inherited: Mapping[str, str], *, login: Mapping[str, str], shards_per_gpu: int
 ) -> dict[str, str]:
-    """The whole environment of a run: what the submitter had, who they are, what --env named, what Danlu says.
-    Without a seat it is the engine that chooses one, and that says which node and cards they are."""
+    """The complete environment of a run: the submitter's variables, the login variables, `--env`, Danlu's variables.
+    Without a seat, the engine chooses the seat and sets the variables for node and cards."""
     spec, ask = job.spec, job.spec.ask
     visible = () if seat is None else seat.gpus if seat.shared_gpu is None else (seat.shared_gpu,)
     variables = {**_ALWAYS, **inherited, **login, **dict(spec.env)}
     variables |= {
-        # CUDA numbers cards by speed unless told; ours are the driver's, by place on the bus.
+        # CUDA numbers cards by speed by default; Danlu uses the numbers of the driver, by position on the bus.
         "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
         "CUDA_VISIBLE_DEVICES": ",".join(map(str, visible)),
         "DANLU_JOB_ID": job.id,
@@ -51,7 +51,7 @@ def run_variables(
 
 
 def _one_node(run_id: str) -> dict[str, str]:
-    """So that a line for torchrun is the same on one node and on several. Not RANK and the like: a script that finds
-    them takes itself for one process of several, and its trainer starts none for the other cards."""
+    """Variables for torchrun: the same command line works on a single node and on several nodes. Without RANK and
+    similar variables: a script with RANK acts as one of several processes, and starts none for the other cards."""
     port = MEETING_PORTS[zlib.crc32(run_id.encode()) % len(MEETING_PORTS)]
     return {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "NNODES": "1", "NODE_RANK": "0"}

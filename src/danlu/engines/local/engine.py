@@ -1,4 +1,4 @@
-"""The local engine: runs are processes of this machine, kept by a keeper that outlives the server."""
+"""The local engine: runs are processes of this machine, supervised by a keeper that outlives the server."""
 
 import signal
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -43,7 +43,7 @@ class LocalEngine:
         self._socket = keeper_socket
         self._nodes_provider = nodes_provider
         self._seen: dict[str, Observation] = {}
-        self._on_the_way: set[str] = set()  # started, and not yet heard of
+        self._on_the_way: set[str] = set()  # start sent, no report from the keeper yet
         self._on_change: Callable[[], None] = lambda: None
         self._logs = LogFiles(logs_dir or f"{state_dir}/logs")
         options = ("--boot", self._boot, "--cgroups", cgroups, "--linger", str(linger.total_seconds()))
@@ -73,7 +73,7 @@ class LocalEngine:
         fresh = [_asked(one) for one in launches if self._is_current(one.handle) and not self._is_known(one.handle)]
         chunks = [fresh[at : at + LAUNCHES_PER_MESSAGE] for at in range(0, len(fresh), LAUNCHES_PER_MESSAGE)]
         self._on_the_way.update(one["handle"] for one in fresh)
-        # Not waited for: what the keeper made of it comes by itself, and the next start should not stand behind it.
+        # Not awaited: the keeper reports the result by itself, and the next start must not wait behind this message.
         self._link.tell([{"do": "start", "runs": chunk} for chunk in chunks])
 
     async def observe(self, handles: Collection[Handle]) -> Mapping[Handle, Observation]:

@@ -1,4 +1,4 @@
-"""What the configuration has to know of the local engine."""
+"""The part of the local engine that the configuration needs."""
 
 from danlu import paths
 from danlu.engines.base import Abilities, Engine, EngineKind, EngineSetup
@@ -7,7 +7,7 @@ ABILITIES = Abilities()
 
 
 def _build(setup: EngineSetup) -> Engine:
-    # Only here: a server that drives a cluster does not load it.
+    # Imported only here: a server that drives a cluster does not load the local engine.
     from danlu.engines.local.engine import LocalEngine
 
     socket = paths.keeper_socket(setup.state_dir)

@@ -1,4 +1,4 @@
-"""The server's side of the wire to the keeper: start it if none answers, shake hands, ask, listen, come back."""
+"""The server's connection to the keeper: start a keeper if none answers, shake hands, ask, listen, reconnect."""
 
 import asyncio
 import logging
@@ -17,7 +17,7 @@ START_WITHIN_SECONDS = 15.0
 ANSWER_WITHIN_SECONDS = 60.0
 PUT_OFF_SECONDS = 0.05
 MAX_LOG_BYTES = 1 << 20
-# Started by its code and not by -m: no site packages to look through, and no PYTHON variable changes it.
+# Started by code and not by -m: Python searches no site packages, and no PYTHON variable has an effect.
 _PROGRAM = (
     "import sys; sys.path.insert(0, sys.argv.pop(1)); "
     "from danlu.engines.local.keeper.main import main; sys.exit(main())"
@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 
 
 class KeeperLink:
-    """One controlling connection. `on_runs(views, is_all)` hears every change; `on_down` every loss."""
+    """The controlling connection. `on_runs(views, is_all)` receives every change."""
 
     def __init__(
         self, *, state_dir: str, socket: str, options: tuple[str, ...], on_runs: Callable[[list[Any], bool], None]
@@ -80,7 +80,7 @@ class KeeperLink:
             self._wire.write(self._put_off_lines() + b"".join(map(render_line, messages)))
 
     def tell_later(self, messages: list[dict[str, Any]]) -> None:
-        """Send with the next message, or soon: nobody's waiting depends on it."""
+        """Send with the next message, or soon: no caller waits for these messages."""
         self.check_up()
         self._put_off += map(render_line, messages)
         if self._put_off and self._put_off_timer is None:
@@ -100,7 +100,7 @@ class KeeperLink:
         return lines
 
     async def ask(self, messages: list[dict[str, Any]]) -> None:
-        """Send, and wait until the keeper has done it all."""
+        """Send, and wait until the keeper has carried out all messages."""
         self.check_up()
         assert self._wire
         waits, lines = [], []
@@ -117,7 +117,7 @@ class KeeperLink:
         except TimeoutError:
             raise EngineDown("the keeper of local runs takes too long to answer") from None
 
-    # Coming and going
+    # Connecting and reconnecting
 
     async def _connect(self) -> None:
         try:
@@ -126,7 +126,7 @@ class KeeperLink:
                 while not await self._try_connect():
                     if await self._start_keeper_if_none() and await self._try_connect():
                         break
-                    await asyncio.sleep(pause)  # one is just leaving, or coming at somebody else's bidding
+                    await asyncio.sleep(pause)  # a keeper is just leaving, or another process is starting a keeper
                     pause = min(pause * 1.2, 0.1)
         except TimeoutError:
             raise EngineDown("the keeper of local runs does not start", f"see {self._state_dir}/keeper.log") from None
@@ -147,7 +147,7 @@ class KeeperLink:
             wire.close()
             if isinstance(error, asyncio.CancelledError):
                 raise
-            return False  # it was just leaving
+            return False  # the keeper was just leaving
         if hello["hello"]["protocol"] != PROTOCOL:
             self._make_room(wire, hello["hello"])
             return False
@@ -175,7 +175,7 @@ class KeeperLink:
                 self._started_pids.discard(pid)
 
     async def _start_keeper_if_none(self) -> bool:
-        """True: one was started and listens, or has left. A second one would find the lock taken: one is enough."""
+        """True: a keeper was started and listens, or has left. Never start a second keeper: the lock would be taken."""
         self._reap()
         if self._started_pids:
             return False
@@ -208,12 +208,12 @@ class KeeperLink:
 
     def _drop(self, why: str) -> None:
         self._wire = None
-        self._put_off_lines()  # a keeper that was away tells again what it remembers
+        self._put_off_lines()  # after a reconnect the keeper reports all runs again
         answers, self._answers = self._answers, {}
         for wait in answers.values():
             if not wait.done():
                 wait.set_exception(EngineDown(why))
-                wait.exception()  # whoever asked may be gone: no complaint then
+                wait.exception()  # the caller may be gone: mark the exception as retrieved
 
     async def _reconnect(self) -> None:
         pause = 0.05
@@ -236,7 +236,7 @@ class _Wire(asyncio.Protocol):
         self._incoming = bytearray()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.WriteTransport, transport)  # uvloop's own do not inherit from it
+        self._transport = cast(asyncio.WriteTransport, transport)  # uvloop's transports do not inherit from this class
 
     def data_received(self, data: bytes) -> None:
         self._incoming += data
@@ -265,7 +265,7 @@ class _Wire(asyncio.Protocol):
 
 
 async def _end_of(pipe: int) -> None:
-    """Come back when nobody has the other end any more; takes the pipe over."""
+    """Return when all copies of the other end are closed; closes the pipe."""
     loop, over = asyncio.get_running_loop(), asyncio.Event()
     loop.add_reader(pipe, over.set)
     try:
@@ -276,12 +276,13 @@ async def _end_of(pipe: int) -> None:
 
 
 def start_keeper(state_dir: str, socket: str, options: tuple[str, ...], *, stdout: int) -> int:
-    """Start a keeper that outlives this process, in a session of its own. Its pid. `stdout` ends when it listens."""
+    """Start a keeper that outlives this process, in a new session. Return the pid. When the keeper listens, `stdout`
+    ends."""
     log_path = os.path.join(state_dir, "keeper.log")
     flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
     if os.path.exists(log_path) and os.path.getsize(log_path) > MAX_LOG_BYTES:
         flags |= os.O_TRUNC
-    # Of this process's environment it gets what it needs to read names as this process does.
+    # The keeper gets only the variables that it needs to decode names in the same way as this process.
     env = {name: os.environ[name] for name in ("PATH", "LANG", "LC_ALL", "LC_CTYPE") if name in os.environ}
     utf8 = ("-X", "utf8") if sys.getfilesystemencoding() == "utf-8" else ()
     journal = os.path.join(state_dir, "keeper.journal")

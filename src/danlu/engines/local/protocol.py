@@ -1,20 +1,20 @@
-"""The words that the server and the keeper exchange: JSON, one message a line, over a private Unix socket.
+"""The messages between server and keeper: JSON, one message per line, over a private Unix socket.
 
-    server → keeper   hello, start, stop, forget, quit; or, on a connection of its own, exec
-    keeper → server   hello (with every run it knows), done (an answer), runs (what changed), replaced
+    server → keeper   hello, start, stop, forget, quit; or, on a separate connection, exec
+    keeper → server   hello (with every known run), done (an answer), runs (the changes), replaced
 
-`hello` and `quit` keep their shape in every version: by them a server tells an older keeper to make room."""
+`hello` and `quit` keep their shape in every version: a server needs both to make an older keeper leave."""
 
 import json
 from typing import Any
 
 PROTOCOL = 1
 
-# Marks in a run's environment: by them its processes are known again when all else is lost.
+# Marks in a run's environment: they identify the processes of a run when all other information is lost.
 RUN_MARK = "DANLU_RUN_ID"
 KEEPER_MARK = "DANLU_KEEPER"
 
-# Surrogates stand for bytes that are not UTF-8; as \udcXX they pass through JSON unharmed.
+# Surrogates stand for bytes outside UTF-8; written as \udcXX, surrogates pass through JSON unharmed.
 _encode = json.JSONEncoder(ensure_ascii=True, check_circular=False, separators=(",", ":")).encode
 
 
@@ -31,7 +31,7 @@ def render_handle(boot: str, run_id: str) -> str:
 
 
 def parse_handle(handle: str) -> tuple[str, str]:
-    """(boot id, run id); two empty texts if this is no handle of ours."""
+    """(boot id, run id); two empty texts for a handle of another engine."""
     kind, _, rest = handle.partition(":")
     boot, _, run_id = rest.partition(":")
     return (boot, run_id) if kind == "local" and run_id else ("", "")

@@ -1,4 +1,4 @@
-"""Talking to a process inside a run: the keeper passes its terminal or pipes to us, and tells its exit code."""
+"""Streams to a process inside a run: the keeper passes terminal or pipes to the server, and reports the exit code."""
 
 import array
 import asyncio
@@ -21,7 +21,7 @@ _END_OF_INPUT = b"\x04"
 
 
 async def open_stream(path: str, asked: dict[str, Any], *, tty: bool) -> Stream:
-    """Ask the keeper for a process. One that cannot be started is a stream that says so and ends, as in a shell."""
+    """Ask the keeper for a process. If the start fails, the stream prints the cause and ends, as in a shell."""
     loop = asyncio.get_running_loop()
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     sock.setblocking(False)
@@ -54,10 +54,10 @@ class LocalStream:
         self._tty = tty
         self._exit: asyncio.Future[int] = self._loop.create_future()
         self._input = fds[0] if fds else -1
-        # The terminal is both ways; of pipes, the first is input only.
+        # A terminal is input and output; among pipes, the first is input only.
         self._outputs = dict(zip(fds if tty else fds[1:], ("stdout", "stderr"), strict=False))
         self._said: list[bytes] = []
-        self._waiting = 0  # readers and writers that wait for one of our ends
+        self._waiting = 0  # readers and writers that wait for a descriptor of this stream
         self._nobody_waits = asyncio.Event()
         self._nobody_waits.set()
         self._is_closed = False
@@ -85,7 +85,7 @@ class LocalStream:
             self._loop.remove_reader(self._sock.fileno())
             if not self._exit.done():
                 self._exit.set_exception(EngineDown("the keeper of local runs went away"))
-                self._exit.exception()  # nobody may be waiting
+                self._exit.exception()  # perhaps no caller waits: mark the exception as retrieved
 
     def _understand(self) -> None:
         *lines, self._control = self._control.split(b"\n")
@@ -98,13 +98,13 @@ class LocalStream:
         while not self._is_closed:
             if self._said:
                 return "stderr", self._said.pop()
-            has_ended = self._exit.done()  # asked before reading: what it wrote last is there by then
+            has_ended = self._exit.done()  # checked before reading: the last output is readable by then
             for fd, name in list(self._outputs.items()):
                 try:
                     data = os.read(fd, CHUNK)
                 except BlockingIOError:
                     continue
-                except OSError:  # a terminal that nobody holds any more
+                except OSError:  # a terminal without any process
                     data = b""
                 if data:
                     return name, data
@@ -130,7 +130,7 @@ class LocalStream:
             os.close(fd)
 
     async def write(self, data: bytes) -> None:
-        """Input for a process that reads no more is dropped."""
+        """Drops input for a process that no longer reads."""
         left = memoryview(data)
         while left and self._input >= 0 and not self._exit.done() and not self._is_closed:
             try:
@@ -165,7 +165,7 @@ class LocalStream:
         elif self._is_closed:
             return
         self._is_closed = True
-        await self._nobody_waits.wait()  # they let go of our ends before these are closed
+        await self._nobody_waits.wait()  # readers and writers stop using the descriptors before the close below
         for fd in {*self._outputs, *([self._input] if self._input >= 0 else [])}:
             os.close(fd)
         self._outputs.clear()
@@ -197,7 +197,7 @@ async def _until(
     fds: tuple[int, ...],
     unless: asyncio.Future[int] | None,
 ) -> None:
-    """Until one of the descriptors is ready, or `unless` is done."""
+    """Wait until a descriptor is ready, or `unless` is done."""
     ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def wake(*_: object) -> None:

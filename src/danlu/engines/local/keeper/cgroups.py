@@ -1,8 +1,8 @@
-"""Control groups for runs: who belongs to a run, killing all of it at once, and its memory limit.
+"""Control groups for runs: the members of a run, killing all of them at once, and the memory limit.
 
-A group per run by mkdir and rmdir costs a third of the throughput of short runs. Groups are pooled instead: an empty
-one is used again, and the keeper steps into it, spawns and steps back (about 7 %, and no child can slip out before
-it is moved). Where stepping waits for RCU (kernels without `favordynmods`), only memory limits get a group."""
+A group per run by mkdir and rmdir costs a third of the throughput of short runs. The keeper pools groups instead: for
+each run it steps into an empty group, spawns and steps back (about 7 %, and no child can slip out before a move).
+Where stepping waits for RCU (kernels without `favordynmods`), only runs with a memory limit get a group."""
 
 import contextlib
 import os
@@ -33,7 +33,7 @@ class Group:
         return bool(self.is_v2 and self.inside and (path == self.inside or path.startswith(f"{self.inside}/")))
 
     def pids(self) -> set[int]:
-        """Everybody in it, and in groups that the run made below it."""
+        """The processes of this group, and of the groups below, which the run made."""
         found: set[int] = set()
         folders = [self.path]
         while folders:
@@ -47,15 +47,15 @@ class Group:
         return found
 
     def is_empty(self) -> bool:
-        """Is no process in it, nor in groups below? A process that forks all the time is never on a list for long, but
-        the kernel counts it."""
+        """Are this group and all groups below free of processes? A process that forks all the time is never on a list
+        for long, but the kernel counts it."""
         if not self.is_v2:
             return not self.pids()
         return b"populated 1" not in read_file(f"{self.path}/cgroup.events")
 
     def kill(self) -> None:
-        """KILL all in it, unless the keeper is in it: at once where the kernel can (v2, 5.14 and newer), else one by
-        one while the group is frozen, so that nobody forks away meanwhile (v2, 5.2 and newer)."""
+        """KILL all processes of the group, unless the keeper is a member: at once where the kernel can (v2, 5.14 and
+        newer), else process by process while the group is frozen, which prevents forks (v2, 5.2 and newer)."""
         if not self.is_v2 or os.getpid() in self.pids():
             return
         if not _try_write(f"{self.path}/cgroup.kill", "1"):
@@ -81,13 +81,13 @@ class Group:
                 os.rmdir(folder)
         except FileNotFoundError:
             return True
-        except OSError:  # somebody is still in it, or just leaving
+        except OSError:  # a process is still in the group, or just leaving
             return False
         return True
 
 
 class Groups:
-    """All groups of one keeper. `use`: auto, on or off (pooled groups; memory limits do not depend on it)."""
+    """All groups of one keeper. `use`: auto, on or off (pooled groups; memory limits do not depend on `use`)."""
 
     def __init__(self, name: str, use: str) -> None:
         self._name = f"danlu-{name}"
@@ -119,14 +119,14 @@ class Groups:
             raise OSError("moving between groups is slow here")
         except OSError:
             self._base = ""
-            Group(base, is_v2=True).remove()  # with what was tried in it
+            Group(base, is_v2=True).remove()  # including the trial group
 
     @property
     def pools(self) -> bool:
         return bool(self._base)
 
     def take(self) -> Group | None:
-        """An empty group for a run, or None where there are none."""
+        """An empty group for a run, or None without a pool."""
         if self._empty:
             return self._empty.pop()
         if not self._base:
@@ -135,7 +135,7 @@ class Groups:
         path = f"{self._base}/{os.getpid()}.{self._serial}"
         group = Group(path, is_v2=True, mount=self._mounts[""])
         try:
-            os.makedirs(path)  # with its base, should somebody have tidied that away
+            os.makedirs(path)  # including the base, in case an administrator removed the base
         except OSError:
             return None
         if self._doors < KEPT_DOORS:
@@ -164,7 +164,7 @@ class Groups:
         return True
 
     def give_back(self, group: Group) -> None:
-        """For the next run, which may be another person's: only if the kernel says that nobody is left in it."""
+        """Keep the group for the next run, perhaps of another person: only if the kernel reports no process inside."""
         is_ours = self._base and os.path.dirname(group.path) == self._base
         if is_ours and len(self._empty) < KEPT_EMPTY and group.is_empty():
             group.thaw()
@@ -181,7 +181,7 @@ class Groups:
             self.leaving.append(group)
 
     def tidy(self) -> None:
-        """Remove what could not be removed before, with whoever is still in it."""
+        """Remove the groups that could not be removed before, and kill their remaining processes."""
         for group in self.leaving:
             group.kill()
         self.leaving = [group for group in self.leaving if not group.remove()]
@@ -195,7 +195,7 @@ class Groups:
                 Group(base, is_v2=True).remove()
 
     def take_limited(self, memory_mib: int) -> Group | None:
-        """A new group that may use so much memory, or None: `why_no_memory` says why."""
+        """A new group with this memory limit, or None: then `why_no_memory` holds the cause."""
         if self._memory_bases is None:
             self._memory_bases = list(self._find_memory_bases())
         limit = str(memory_mib << 20)
@@ -220,7 +220,7 @@ class Groups:
             if _try_make(base := f"{own}/{self._name}"):
                 found.append((base, False))
         elif own := self._own.get(""):
-            # A group with processes in it cannot share out memory to groups below: its parent or the root may.
+            # A group with processes cannot distribute memory to groups below; its parent or the root can.
             for parent in dict.fromkeys((own, os.path.dirname(own), self._mounts[""])):
                 if not parent.startswith(self._mounts[""]) or not _try_make(base := f"{parent}/{self._name}"):
                     continue
@@ -234,14 +234,14 @@ class Groups:
         return found
 
     def find_again(self, path: str) -> Group | None:
-        """A group that an earlier keeper wrote down."""
+        """A group from the journal of an earlier keeper."""
         if not path or not os.path.isdir(path):
             return None
         is_v2 = not os.path.exists(f"{path}/memory.limit_in_bytes")
         return Group(path, is_v2=is_v2, mount=self._mounts.get("" if is_v2 else "memory", ""))
 
     def clear_leftovers(self) -> None:
-        """Remove the empty groups of earlier keepers; those in use refuse."""
+        """Remove the empty groups of earlier keepers; the kernel refuses to remove a group in use."""
         bases = [f"{own}/{self._name}" for own in self._own.values()]
         for base in dict.fromkeys([*bases, *(f"{mount}/{self._name}" for mount in self._mounts.values())]):
             try:
@@ -268,7 +268,7 @@ def _set_memory_limit(group: Group, limit: str) -> bool:
 
 
 def group_path_of(pid: int) -> str:
-    """Where a process is in the v2 hierarchy, as the kernel writes it: `/danlu-x/4711.1`."""
+    """The group of a process in the v2 hierarchy, as the kernel writes the path: `/danlu-x/4711.1`."""
     for line in read_file(f"/proc/{pid}/cgroup").splitlines():
         if line.startswith(b"0::"):
             return os.fsdecode(line[3:])

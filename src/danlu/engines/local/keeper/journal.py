@@ -1,12 +1,12 @@
-"""What the keeper writes down so that its successor knows every run: one JSON record a line, append-only.
+"""The keeper's journal, from which its successor learns every run: append-only, a JSON record per line.
 
     {"start": HANDLE, …}              about to be spawned, with its limits
     {"pid": HANDLE, "is": PID, …}     spawned
-    {"stop": HANDLE, "why": …}        somebody or the clock ended it
-    {"end": HANDLE, …}                ended, with all that is told about it
-    {"forget": [HANDLE, …]}           remembered elsewhere now
+    {"stop": HANDLE, "why": …}        a user or the clock ended the run
+    {"end": HANDLE, …}                ended, with all that the server is told about the end
+    {"forget": [HANDLE, …]}           the server has recorded these runs
 
-A full disk stops nothing: records wait in memory and are tried again."""
+A full disk stops no run: records wait in memory, and the keeper retries the write."""
 
 import os
 from typing import Any
@@ -35,20 +35,20 @@ class Journal:
         return self._size > COMPACT_ABOVE_BYTES + 2 * self._size_after_compaction
 
     def append(self, record: Any, *, sync: bool = False) -> None:
-        # After 64 MiB of records that no disk wants, memory matters more than they do.
+        # After 64 MiB of records that the disk refuses, memory matters more than the records.
         if len(self._waiting) < MAX_WAITING_BYTES:
             self._waiting += render_line(record)
         self.needs_sync |= sync
 
     def write(self) -> bool:
-        """Give what waits to the kernel. False: the disk is full or broken, try again later."""
+        """Give the waiting records to the kernel. False: the disk is full or broken, try again later."""
         try:
             if self._fd < 0:
                 self._fd = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
                 self._size = os.fstat(self._fd).st_size
             while self._waiting:
                 written = os.write(self._fd, self._waiting)
-                del self._waiting[:written]  # a record torn by a full disk is completed by the next try
+                del self._waiting[:written]  # the next try completes a record torn by a full disk
                 self._size += written
         except OSError:
             return False
@@ -63,7 +63,7 @@ class Journal:
             return
 
     def rewrite(self, records: list[Any]) -> None:
-        """Keep only these records. If that fails, the long journal stays: it says the same."""
+        """Keep only these records. On failure the long journal stays: its content is equivalent."""
         self._waiting.clear()
         text = b"".join(render_line(record) for record in records)
         if not text and self._fd >= 0:

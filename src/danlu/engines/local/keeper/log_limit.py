@@ -1,7 +1,7 @@
-"""The limit of a run's log: what goes beyond is cut off, and the last line says so. The run itself goes on.
+"""The limit of a run's log: the keeper cuts off the excess and says so in the last line. The run itself goes on.
 
-A run writes into its log directly: that costs nothing and needs no keeper. The keeper looks at the sizes instead, often
-where a log comes near its limit."""
+A run writes into its log directly, which costs nothing and needs no keeper. The keeper checks the sizes instead, more
+often when a log comes near its limit."""
 
 import os
 import stat
@@ -22,7 +22,7 @@ class LogLimits:
         return max(0.0, self._look_at - time.monotonic())
 
     def look(self, runs: Iterable[Run]) -> None:
-        """Cut all logs that are too long, if it is time for that."""
+        """Cut all logs that are too long, if the next check is due."""
         now = time.monotonic()
         if now >= self._look_at:
             near = [run for run in runs if run.log_limit and cut(run.log, run.log_limit)]
@@ -30,13 +30,13 @@ class LogLimits:
 
 
 def cut(path: str, limit: int) -> bool:
-    """Cut a log that is longer than its limit. True: it has come near the limit, or beyond."""
+    """Cut a log that is longer than its limit. True: the log is near its limit, or beyond."""
     last_line = f"\ndanlu: the log has reached its limit of {_shown(limit)}; what came after is not kept\n".encode()
     try:
         size = os.stat(path).st_size
         if size <= limit + len(last_line):
             return size > limit // 2
-        # Not blocking: whoever owns the file may hold a lease on it.
+        # Not blocking: the owner of the file may hold a lease.
         fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:
             if stat.S_ISREG(os.fstat(fd).st_mode):
@@ -44,7 +44,7 @@ def cut(path: str, limit: int) -> bool:
                 os.write(fd, last_line)
         finally:
             os.close(fd)
-    except (OSError, ValueError):  # it was removed, or cannot be written now: the next look tries again
+    except (OSError, ValueError):  # the log was removed, or cannot be written now: the next check tries again
         return False
     return True
 

@@ -1,4 +1,4 @@
-"""The keeper's loop: one thread, one epoll; the socket, the signals, the clock and the journal's turn."""
+"""The keeper's loop: one thread, one epoll; the socket, the signals, the clock and the writes of the journal."""
 
 import os
 import select
@@ -20,11 +20,11 @@ from danlu.engines.local.protocol import PROTOCOL, parse_handle, parse_line, ren
 SYNC_AFTER_SECONDS = 0.2
 RETRY_AFTER_SECONDS = 1.0
 EXIT_TOLD_WITHIN_SECONDS = 10.0
-# While short runs come and go, that one has begun is told this much later: by then it is over, and both sides are
-# spared a message. Who follows it sees its log at once all the same.
+# While short runs come and go, the keeper reports the start of a run this much later: by then the run has ended, and
+# both sides save a message. A user who follows the run sees its log at once all the same.
 BEGUN_TOLD_WITHIN_SECONDS = 0.005
 SHORT_RUNS_WITHIN_SECONDS = 0.05
-# Whoever started this keeper is about to connect.
+# The server that started this keeper is about to connect.
 FIRST_LINGER_SECONDS = 5.0
 
 
@@ -35,8 +35,8 @@ class Connection:
         self.sock = sock
         self.incoming = bytearray()
         self.outgoing = bytearray()
-        self.is_full = False  # the other side reads slower than we write
-        self.shell = 0  # pid of the process that this connection is about
+        self.is_full = False  # the other side reads slower than the keeper writes
+        self.shell = 0  # pid of the shell of this connection
 
 
 class Keeper:
@@ -116,7 +116,7 @@ class Keeper:
         return max(0.0, min(times)) if times else None
 
     def _flush(self) -> None:
-        """Write down, then tell, then sync: the server works while the disk does."""
+        """Write the journal, then report to the server, then sync: the server works while the disk does."""
         journal, now = self._supervisor.journal, time.monotonic()
         is_written = journal.write()
         if self._supervisor.changed:
@@ -194,7 +194,7 @@ class Keeper:
             del connection.outgoing[:sent]
         except BlockingIOError:
             pass
-        except OSError:  # it hears no more; what it said before it left is still read, up to its end
+        except OSError:  # the peer reads no more; the keeper still reads all messages sent before
             connection.outgoing.clear()
         if connection.is_full != bool(connection.outgoing):
             connection.is_full = bool(connection.outgoing)
@@ -209,7 +209,7 @@ class Keeper:
         connection.sock.close()
         if connection is self._server:
             self._server = None
-        if connection.shell in self._supervisor.ownership.shells:  # the talker is gone: hang up
+        if connection.shell in self._supervisor.ownership.shells:  # the client is gone: hang up
             os.killpg(connection.shell, signal.SIGHUP)
             os.killpg(connection.shell, signal.SIGCONT)
 
@@ -244,7 +244,7 @@ class Keeper:
             connection.outgoing += render_line({"done": message["number"]})
 
     def _tell_due_changes(self, now: float) -> None:
-        """Ends at once, beginnings a little later."""
+        """Report ends at once, starts a little later."""
         changed = self._supervisor.changed
         over = [run for run in changed.values() if run.end]
         if over:
@@ -258,7 +258,7 @@ class Keeper:
             self._tell_changes()
 
     def _tell_changes(self) -> None:
-        """All of them: what an answer is about goes before the answer."""
+        """Report all changes: the changes behind an answer go before the answer."""
         self._tell_begun_at = None
         self._tell(list(self._supervisor.changed.values()))
 

@@ -3,7 +3,7 @@
     python -m danlu.engines.local.keeper.main --socket PATH --journal PATH
                                               [--linger SECONDS] [--cgroups auto|on|off] [--boot ID]
 
-It imports next to nothing, and ends by itself when no server is connected and no run is alive."""
+The keeper imports next to nothing, and ends by itself when no server is connected and no run is alive."""
 
 import fcntl
 import os
@@ -22,8 +22,8 @@ ANOTHER_KEEPER_RUNS = 3
 
 
 def become_subreaper() -> None:
-    """Whatever a run leaves behind becomes a child of this process, and not of init."""
-    import _ctypes  # a tenth of what ctypes costs
+    """Orphaned processes of a run become children of this process, and not of init."""
+    import _ctypes  # a tenth of the cost of ctypes
 
     prctl = _ctypes.dlsym(_ctypes.dlopen("", 0), "prctl")
     _ctypes.call_function(prctl, (36, 1, 0, 0, 0))  # PR_SET_CHILD_SUBREAPER
@@ -31,7 +31,7 @@ def become_subreaper() -> None:
 
 
 def take_lock(path: str) -> int | None:
-    """Held until this process ends: two keepers must never share a journal."""
+    """Lock until this process ends: two keepers must never share a journal."""
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -43,7 +43,7 @@ def take_lock(path: str) -> int | None:
 
 def main() -> int:
     arguments = sys.argv[1:]
-    os.closerange(3, os.sysconf("SC_OPEN_MAX"))  # whatever the server held open is not for runs
+    os.closerange(3, os.sysconf("SC_OPEN_MAX"))  # files that the server held open are not for runs
     options = {"linger": "2", "cgroups": "auto", "boot": "", "socket": "", "journal": ""}
     for name, value in zip(arguments[::2], arguments[1::2], strict=True):
         if name.removeprefix("--") not in options:
@@ -85,7 +85,7 @@ def _listen(path: str) -> socket.socket:
 
 
 def _close_stdout() -> None:
-    """Its end says that this keeper can be connected to, to who started it and waits."""
+    """The end of stdout tells the waiting server that this keeper accepts connections."""
     null = os.open("/dev/null", os.O_WRONLY)
     os.dup2(null, 1)
     os.close(null)

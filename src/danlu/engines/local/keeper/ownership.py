@@ -1,8 +1,8 @@
-"""Which processes belong to which run, also when they have run away from it.
+"""Which processes belong to which run, also after a process has left its run.
 
-The keeper is a subreaper, so whatever a run leaves behind becomes the keeper's child. Such orphans are told apart by
-session, cgroup, environment mark and output file; one that cannot be told apart belongs to all it may belong to,
-and goes when the last of them ends."""
+The keeper is a subreaper, so the orphans of a run become the keeper's children. Session, cgroup, environment mark and
+output file attribute an orphan to a run. An orphan without a clear owner belongs to every possible run, and is killed
+when the last of these runs ends."""
 
 import os
 
@@ -20,7 +20,7 @@ class Ownership:
         self.mains: dict[int, Run] = {}
         self.shells: dict[int, Run] = {}
         self._sessions: dict[int, Run] = {}
-        self._orphans: dict[int, set[str]] = {}  # handles of the runs it may belong to
+        self._orphans: dict[int, set[str]] = {}  # pid: handles of the possible owners
         self._children = OwnChildren()
 
     def add_main(self, run: Run) -> None:
@@ -34,13 +34,13 @@ class Ownership:
         self._orphans.pop(pid, None)
 
     def may_have_survivors(self, run: Run) -> bool:
-        """False is certain. Costs nothing for the many runs that leave nobody behind."""
+        """False is certain. Cheap for the many runs that leave no process behind."""
         if run.adopted or run.shells:
             return True
         return any(run.handle in owners and len(owners) == 1 for owners in self._orphans.values())
 
     def discover(self) -> list[int]:
-        """Look for new orphans among the children. Those that no living run can own are returned."""
+        """Look for new orphans among the children. Return the orphans that no living run can own."""
         ownerless = []
         for pid in self._children.pids():
             if pid in self.mains or pid in self._orphans or pid in self.shells:
@@ -69,7 +69,7 @@ class Ownership:
         return {run.handle for run in self.alive.values() if had_begun(run, process)}
 
     def members(self, run: Run) -> list[Process]:
-        """Every living process that is surely of this run."""
+        """Every living process that certainly belongs to this run."""
         roots = {pid for pid, owners in self._orphans.items() if owners == {run.handle}} | run.shells
         if not run.main_over:
             roots.add(run.pid)
@@ -82,10 +82,10 @@ class Ownership:
         return [p for p in process_tree.descendants(table, roots) if p.is_alive and p.pid != os.getpid()]
 
     def _marked(self, run: Run, table: dict[int, Process]) -> set[int]:
-        """An adopted run's orphans are no children of ours: look at everybody's session and mark."""
+        """The orphans of an adopted run are not the keeper's children: check session and mark of all processes."""
         found = set()
         leader = table.get(run.pid)
-        is_our_session = leader is None or began_as(run, leader)  # else a stranger got the number meanwhile
+        is_our_session = leader is None or began_as(run, leader)  # else the kernel has reused the pid meanwhile
         for process in table.values():
             if not had_begun(run, process):
                 continue
@@ -98,10 +98,10 @@ class Ownership:
         return found
 
     def remove(self, run: Run) -> list[int]:
-        """The run is over. Its last orphans, and those that now belong to nobody, are returned."""
+        """The run is over. Return the orphans that no run owns any more."""
         self.alive.pop(run.handle, None)
         for known in (self.mains, self._sessions):
-            if known.get(run.pid) is run:  # the number of an adopted run may belong to a younger one by now
+            if known.get(run.pid) is run:  # the pid of an adopted run may belong to a younger run by now
                 del known[run.pid]
         if len(self._sessions) > len(self.mains):
             self._sessions = {session: of for session, of in self._sessions.items() if of is not run}
@@ -115,11 +115,11 @@ class Ownership:
 
 
 def began_as(run: Run, process: Process) -> bool:
-    """Is this the run's main process, and not a later one with its number?"""
+    """Is this the run's main process, and not a later process with the same pid?"""
     first, last = (round(at * process_tree.TICKS_PER_SECOND) for at in run.spawned)
     return process.pid == run.pid and first - 2 <= process.start_ticks <= last + 2
 
 
 def had_begun(run: Run, process: Process) -> bool:
-    """Had the run begun when the process did?"""
+    """Did the run begin before the process?"""
     return bool(run.pid) and process.start_ticks >= int(run.spawned[0] * process_tree.TICKS_PER_SECOND) - 1

@@ -1,11 +1,11 @@
-"""Processes as /proc shows them: who descends from whom, whose mark they bear, which signals they catch."""
+"""Processes from /proc: their descent, their environment marks, the signals they catch."""
 
 import fcntl
 import os
 import signal
 import struct
 
-# From linux/pidfd.h: the exit status of any process, once it is reaped, since Linux 6.15.
+# From linux/pidfd.h: the exit status of any reaped process, since Linux 6.15.
 _PIDFD_GET_INFO = (3 << 30) | (64 << 16) | (0xFF << 8) | 11
 _PIDFD_INFO_EXIT = 1 << 3
 
@@ -20,7 +20,7 @@ class Process:
         self.state = state
         self.parent = parent
         self.session = session
-        self.start_ticks = start_ticks  # since boot: with the pid, it names one process
+        self.start_ticks = start_ticks  # since boot: pid and start time together identify a process
 
     @property
     def is_alive(self) -> bool:
@@ -28,7 +28,7 @@ class Process:
 
 
 def read_file(path: str) -> bytes:
-    """The whole file, or nothing if it cannot be read: processes vanish while one looks."""
+    """The whole file, or nothing if unreadable: processes vanish during a read."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
@@ -72,7 +72,7 @@ def look_at_all() -> dict[int, Process]:
 
 
 def descendants(table: dict[int, Process], roots: set[int]) -> list[Process]:
-    """The roots and all below them, parents first."""
+    """The roots and all their descendants, parents first."""
     below: dict[int, list[Process]] = {}
     for process in table.values():
         below.setdefault(process.parent, []).append(process)
@@ -87,7 +87,7 @@ def descendants(table: dict[int, Process], roots: set[int]) -> list[Process]:
 
 
 class OwnChildren:
-    """The direct children of this process, in one small read where the kernel offers it."""
+    """The direct children of this process, in a single small read where the kernel offers such a list."""
 
     def __init__(self) -> None:
         self._fd = -1
@@ -109,7 +109,7 @@ class OwnChildren:
 
 
 def environment_of(pid: int) -> dict[str, str]:
-    """As the process was started; empty if it may not be read, or the process wrote over it."""
+    """The environment at the start of the process; empty if unreadable, or if the process wrote over the memory."""
     pairs = (entry.partition(b"=") for entry in read_file(f"/proc/{pid}/environ").split(b"\0"))
     return {os.fsdecode(name): os.fsdecode(value) for name, equals, value in pairs if equals and name}
 
@@ -134,7 +134,7 @@ def catches(pid: int, signum: int) -> bool:
 
 
 def catchers(table: dict[int, Process], root: int, signum: int) -> list[Process]:
-    """From the root down, those who catch the signal; whoever catches it speaks for all below."""
+    """From the root down, the processes that catch the signal; below a catcher the search stops."""
     below: dict[int, list[Process]] = {}
     for process in table.values():
         below.setdefault(process.parent, []).append(process)
@@ -149,7 +149,7 @@ def catchers(table: dict[int, Process], root: int, signum: int) -> list[Process]
 
 
 def send(process: Process, signum: int) -> bool:
-    """Signal exactly this process, not a later one with its number. False: not allowed to."""
+    """Signal exactly this process, not a later process with the same pid. False: not permitted."""
     try:
         pidfd = os.pidfd_open(process.pid)
     except OSError:
@@ -168,8 +168,8 @@ def send(process: Process, signum: int) -> bool:
 
 
 def exit_status_of(pidfd: int) -> int | None:
-    """The wait status of a process that is not our child, or None: not reaped yet.
-    OSError: this kernel does not tell."""
+    """The wait status of a process that is not a child of the keeper, or None: not reaped yet.
+    OSError: this kernel does not offer the status."""
     info = bytearray(64)
     struct.pack_into("=Q", info, 0, _PIDFD_INFO_EXIT)
     fcntl.ioctl(pidfd, _PIDFD_GET_INFO, info, True)

@@ -1,4 +1,4 @@
-"""What a new keeper does with the journal of one that was killed: know every run, and go on watching the living."""
+"""A new keeper reads the journal of a killed keeper: it restores every run, and goes on watching the living runs."""
 
 import os
 import time
@@ -16,7 +16,7 @@ _UNSURE = ("lost", "its keeper was killed just as it was to begin: whether it di
 
 
 def adopt(supervisor: Supervisor, records: dict[str, dict[str, Any]], boot: str) -> list[Run]:
-    """Remember all runs of the journal. Those to be watched by their pidfd are returned."""
+    """Restore all runs of the journal. Return the runs to watch by pidfd."""
     table = process_tree.look_at_all() if any("ended" not in record for record in records.values()) else {}
     watched = []
     for handle, record in records.items():
@@ -42,7 +42,7 @@ def _lost(reason: tuple[str, str]) -> dict[str, Any]:
 
 
 def _find_main(run: Run, record: dict[str, Any], table: dict[int, Process], mark: str) -> bool:
-    """Its main process, by number or by mark. False: it never got a number that was written down."""
+    """Find the main process by pid or by mark. False: the journal has no pid, and no process bears the mark."""
     if run.pid:
         run.spawned = tuple(record.get("spawned", (0.0, 0.0)))
         return True
@@ -65,7 +65,7 @@ def _take_over(supervisor: Supervisor, run: Run, record: dict[str, Any]) -> None
     if run.pidfd < 0:
         supervisor.main_gone(run, None)
         return
-    if run.why:  # the stop that was under way begins again
+    if run.why:  # begin the interrupted stop again
         why, run.why = run.why, ""
         run.plan_stop(time.monotonic(), run.grace, None)
         run.why = why
@@ -75,7 +75,7 @@ def _take_over(supervisor: Supervisor, run: Run, record: dict[str, Any]) -> None
 
 
 def _open_main(run: Run) -> int:
-    """A pidfd of the main process if it is still the same one, else -1."""
+    """A pidfd of the main process if the pid still belongs to the same process, else -1."""
     try:
         pidfd = os.pidfd_open(run.pid)
     except OSError:

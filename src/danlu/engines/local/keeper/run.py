@@ -1,4 +1,4 @@
-"""One run as the keeper knows it: what was asked, where it stands, when to act next, and how its end is told."""
+"""A run in the keeper: the request, the current state, the next action, and the report of the end."""
 
 import os
 import signal
@@ -7,7 +7,7 @@ from typing import Any
 from danlu.engines.local.keeper.cgroups import Group
 from danlu.engines.local.protocol import parse_handle
 
-# After this long a process that survives KILL is stuck in the kernel: the run is over, its seat is told to be dirty.
+# A process that survives KILL for this long is stuck in the kernel: the run ends, and a note reports its seat as dirty.
 UNKILLABLE_AFTER_SECONDS = 10.0
 
 
@@ -33,13 +33,13 @@ class Run:
         self.grace: float = asked.get("grace", 30.0)
         self.notes: list[str] = list(asked.get("notes", ()))
         self.env: dict[str, str] | None = asked.get("env")
-        self.started_at: float | None = asked.get("at")  # wall clock, to be told
-        self.started_mono: float = asked.get("mono", 0.0)  # to count the time limit, also by a successor
+        self.started_at: float | None = asked.get("at")  # wall clock, for the report
+        self.started_mono: float = asked.get("mono", 0.0)  # for the time limit, also in a successor keeper
         self.pid: int = asked.get("is", 0)
-        self.spawned: tuple[float, float] = (0.0, 0.0)  # boot time just before and after the spawn
-        self.adopted = False  # begun by an earlier keeper: no child of this one
-        self.pidfd = -1  # of an adopted main process
-        self.told = -1  # what will say that it never began, if that was not known soon
+        self.spawned: tuple[float, float] = (0.0, 0.0)  # seconds since boot, just before and after the spawn
+        self.adopted = False  # started by an earlier keeper: not a child of this keeper
+        self.pidfd = -1  # pidfd of an adopted main process
+        self.told = -1  # descriptor that later reports a failed start, see `problem_of`
         self.group: Group | None = None
         self.limited: Group | None = None
         self.shells: set[int] = set()
@@ -50,7 +50,7 @@ class Run:
         self.term_at: float | None = None
         self.kill_at: float | None = None
         self.killing_since: float | None = None
-        self.exit_known_by: float | None = None  # adopted: how long to wait for the kernel to tell the exit code
+        self.exit_known_by: float | None = None  # adopted: how long to wait for the exit code from the kernel
         self.check_at: float | None = None
         self.checks = 0
         self.due: float | None = None
@@ -65,7 +65,7 @@ class Run:
                 self.notice_at = max(self.started_mono, self.term_at - self.notice[1])
 
     def plan_stop(self, now: float, grace: float, notice: tuple[int, float] | None) -> None:
-        """A first stop replaces the time limit's plan; a later one can only hasten."""
+        """A first stop replaces the plan of the time limit; a later stop can only hasten the end."""
         if self.killing_since is not None:
             return
         if not self.why:
@@ -88,10 +88,10 @@ class Run:
         return min(times) if times else None
 
     def is_group_empty(self) -> bool:
-        """Is nobody left in its groups?"""
+        """Are the groups of this run free of processes?"""
         return all(group is None or group.is_empty() for group in (self.group, self.limited))
 
-    # What is told
+    # Reports to the server
 
     def exit_code(self) -> int | None:
         if self.status is None:
@@ -104,7 +104,7 @@ class Run:
         return seen | self.end if self.end else seen
 
     def ended(self, *, at: float | None, oom_kills: int) -> dict[str, Any]:
-        """How it ended, decided once."""
+        """How the run ended, decided once."""
         code = self.exit_code()
         ending = self.why or ("lost" if self.status is None else "exited")
         if oom_kills and code != 0 and not self.why:
@@ -123,10 +123,10 @@ class Run:
             self.notes.append(f"one of its processes was killed: used more than its {self.memory_mib} MiB of memory")
         return {"ended_at": at, "ending": ending, "exit_code": code, "reason": reason}
 
-    # What is written down
+    # Journal records
 
     def start_record(self) -> dict[str, Any]:
-        """All but the environment: that may hold secrets, and /proc knows it while the run lives."""
+        """Everything except the environment: variables may hold secrets, and /proc shows them while the run lives."""
         return {
             "start": self.handle, "workdir": self.workdir, "log": self.log, "log_limit": self.log_limit,
             "umask": self.umask, "user": self.user, "memory_mib": self.memory_mib, "limit": self.limit,
@@ -139,7 +139,7 @@ class Run:
         return {"pid": self.handle, "is": self.pid, "spawned": self.spawned}
 
     def records(self) -> list[dict[str, Any]]:
-        """What a compacted journal keeps of it."""
+        """The records of this run in a compacted journal."""
         if self.end:
             return [{"end": self.handle, "at": self.started_at, "notes": self.notes, **self.end}]
         return [

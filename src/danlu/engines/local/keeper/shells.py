@@ -1,4 +1,4 @@
-"""Processes that somebody talks to inside a run: on a terminal or on pipes, whose other ends go to the server."""
+"""Interactive processes inside a run: on a terminal or on pipes, whose other ends go to the server."""
 
 import fcntl
 import os
@@ -14,7 +14,7 @@ from danlu.engines.local.keeper.supervisor import Supervisor
 
 
 def open_shell(supervisor: Supervisor, run: Run, asked: dict[str, Any]) -> tuple[int, list[int]]:
-    """Start a process in the run. Its pid, and our ends: [terminal], or [stdin, stdout, stderr]."""
+    """Start a process in the run. Return its pid, and the keeper's ends: [terminal], or [stdin, stdout, stderr]."""
     env = dict(run.env if run.env is not None else process_tree.environment_of(run.pid))
     if asked.get("tty") and asked.get("term"):
         env["TERM"] = asked["term"]
@@ -45,7 +45,7 @@ def _terminal(run: Run, asked: dict[str, Any], theirs: list[int], ours: list[int
         fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", asked["rows"], asked["columns"], 0, 0))
     if run.user:
         os.fchown(slave, account_of(run.user).pw_uid, -1)
-    # Opened by the leader of a new session, it becomes its controlling terminal.
+    # The leader of a new session opens the terminal, which thereby becomes the controlling terminal.
     opened = (os.POSIX_SPAWN_OPEN, 0, os.ttyname(slave), os.O_RDWR, 0)
     return [opened, (os.POSIX_SPAWN_DUP2, 0, 1), (os.POSIX_SPAWN_DUP2, 0, 2)]
 

@@ -1,20 +1,20 @@
-"""Starting one process of a run: its folder, its command, its user, its output; and saying clearly what is missing."""
+"""Starting a process of a run: folder, command, user, output; with a clear error text for each missing part."""
 
 import errno
 import os
 import signal
 from typing import Any
 
-LONGEST_SHOWN = 256  # characters of what was asked for, in a sentence
+LONGEST_SHOWN = 256  # characters of a user-given text in an error
 USUAL_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-# Joins a group before the command begins; the shell is replaced by the command.
+# Joins a group before the command begins; the command replaces the shell.
 _JOIN = 'echo $$ > "$1" || exit 125; shift; exec "$@"'
-# What the keeper, or whoever started it, may have changed for itself.
+# The keeper or its parent may have changed the handling of these signals.
 SIGNALS_TO_RESET = sorted(signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP})
 
 
 class CannotStart(Exception):
-    """Nothing was started; the text is for people."""
+    """No process was started; the text is for people."""
 
     def __init__(self, text: str, exit_code: int | None = None) -> None:
         super().__init__(text)
@@ -23,7 +23,7 @@ class CannotStart(Exception):
 
 
 def find_command(name: str, env: dict[str, str]) -> str:
-    """What a shell in the current folder would run: along the run's own PATH, unless the name has a slash."""
+    """The file that a shell in the current folder would run: along the run's own PATH, unless the name has a slash."""
     candidates = [name]
     if "/" not in name:
         candidates = [f"{folder or '.'}/{name}" for folder in env.get("PATH", USUAL_PATH).split(":")]
@@ -55,7 +55,7 @@ def enter_folder(folder: str) -> None:
 
 
 def open_log(path: str) -> int:
-    """Open a run's log for writing; its folder is made where it is missing."""
+    """Open a run's log for writing; make its folder if missing."""
     flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOCTTY
     try:
         try:
@@ -68,7 +68,7 @@ def open_log(path: str) -> int:
 
 
 def spawn(command: list[str], env: dict[str, str], file_actions: list[Any], *, join: str = "") -> int:
-    """Start `command` in the current folder and a session of its own. Its pid."""
+    """Start `command` in the current folder and in a new session. Return the pid."""
     path, words = command[0], command
     try:
         path = find_command(command[0], env)
@@ -111,6 +111,6 @@ def describe(error: OSError | ValueError) -> str:
 
 
 def shown(text: str) -> str:
-    """As a person may read it: bytes that are no text become `?`, and a long text ends early."""
+    """Readable text for people: undecodable bytes become `?`, and a long text is cut."""
     written = text.encode("utf-8", "replace").decode("utf-8")
     return written if len(written) <= LONGEST_SHOWN else f"{written[:LONGEST_SHOWN]}…"

@@ -1,7 +1,7 @@
-"""Starting a process as somebody else: a child that gives up every right first, and only then looks at what was asked.
+"""Starting a process as another user: the child first gives up all privileges, and only then handles the request.
 
-The submitter's folder, variables and command are never touched by anything that is still root: a folder below a closed
-one would open, and a variable such as LD_PRELOAD would make whoever sets it root."""
+No process that is still root touches the submitter's folder, variables and command: root could enter a folder below a
+closed folder, and a variable such as LD_PRELOAD would make the submitter root."""
 
 import errno
 import os
@@ -13,13 +13,13 @@ from typing import Any, NoReturn
 from danlu.engines.local.keeper.spawn import SIGNALS_TO_RESET, CannotStart, enter_folder, find_command, shown, why_not
 from danlu.engines.local.protocol import parse_line, render_line
 
-# Before it is the command it is its user's process already, who may stop it, and whose folder may not answer.
+# Before exec the child already belongs to the user, who may stop the child, and whose folder may not respond.
 HEARD_WITHIN_SECONDS = 0.05
-_LONGEST_TEXT = 4000  # fits a pipe that nobody reads
+_LONGEST_TEXT = 4000  # fits into a pipe without a reader
 
 
 def account_of(user: str) -> pwd.struct_passwd:
-    """The Unix user, if a process may be started as them."""
+    """The Unix user, if the keeper may start processes as this user."""
     try:
         found = pwd.getpwnam(user)
     except (KeyError, ValueError):
@@ -38,8 +38,8 @@ def spawn_as(
     folder: str,
     join: str = "",
 ) -> tuple[int, int]:
-    """Start `command` in the folder and in a session of its own. Its pid; and where it has not taken over soon, a
-    descriptor that will tell what kept it from it (see `problem_of`), else -1: nobody else's run is to wait for it."""
+    """Start `command` in the folder and in a new session. Return the pid; and if exec has not happened soon, a
+    descriptor that later reports the problem (see `problem_of`), else -1: runs of other users must not wait."""
     try:
         read_end, write_end = os.pipe2(os.O_CLOEXEC)
         try:
@@ -60,14 +60,14 @@ def spawn_as(
         return pid, read_end
     problem = problem_of(read_end)
     if problem:
-        os.kill(pid, signal.SIGKILL)  # it has said all, but its user could keep it from leaving
+        os.kill(pid, signal.SIGKILL)  # the report is complete, but the user could keep the child from exiting
         os.waitpid(pid, 0)
         raise problem
     return pid, -1
 
 
 def problem_of(told: int) -> CannotStart | None:
-    """Why the command did not take over; None if it did, or has yet to. Takes the descriptor over."""
+    """Why the command did not begin; None if the command began, or is still to begin. Closes the descriptor."""
     try:
         said = os.read(told, 1 << 16)
     except BlockingIOError:
@@ -89,7 +89,7 @@ def _become(
     cannot: CannotStart | None = None
     path = command[0]
     try:
-        signal.set_wakeup_fd(-1)  # the keeper's, not ours
+        signal.set_wakeup_fd(-1)  # belongs to the keeper, not to this child
         os.setsid()
         if join:
             with open(join, "w") as group:
@@ -100,7 +100,8 @@ def _become(
             signal.signal(number, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
         os.initgroups(account.pw_name, account.pw_gid)
-        # From here on its user may keep it, and with it the keeper's lock and socket from the next keeper.
+        # From here on the user may keep the child alive: open descriptors would withhold the keeper's lock and socket
+        # from the next keeper.
         os.closerange(3, problems)
         os.closerange(problems + 1, os.sysconf("SC_OPEN_MAX"))
         os.setresgid(account.pw_gid, account.pw_gid, account.pw_gid)
@@ -121,7 +122,7 @@ def _become(
 
 
 def _act(kind: int, fd: int, *what: Any) -> None:
-    """What posix_spawn does with a file action."""
+    """Apply a file action as posix_spawn does."""
     if kind == os.POSIX_SPAWN_DUP2:
         os.dup2(fd, what[0])
         return

@@ -1,4 +1,4 @@
-"""Keeps all runs of an installation: starts them, sees them end, stops them, and clears away what they leave."""
+"""Supervises all runs of an installation: starts and stops runs, notices their ends, and cleans up their leftovers."""
 
 import contextlib
 import heapq
@@ -18,14 +18,14 @@ from danlu.engines.local.keeper.spawn import CannotStart, enter_folder, open_log
 from danlu.engines.local.keeper.spawn_as import account_of, problem_of, spawn_as
 from danlu.engines.local.protocol import KEEPER_MARK, RUN_MARK
 
-# Adopted processes are no children: nobody tells when the last of them is gone.
+# Adopted processes are not children: the kernel does not report the exit of the last process.
 LOOK_AGAIN_SECONDS = 0.05
 
 
 class Supervisor:
     def __init__(self, journal: Journal, groups: Groups, mark: str) -> None:
-        self.runs: dict[str, Run] = {}  # by handle, ended ones too until they are forgotten
-        self.changed: dict[str, Run] = {}  # to be told
+        self.runs: dict[str, Run] = {}  # by handle, including ended runs until `forget`
+        self.changed: dict[str, Run] = {}  # not yet reported
         self.journal = journal
         self.groups = groups
         self.ownership = Ownership(mark)
@@ -48,14 +48,14 @@ class Supervisor:
                     self._seat(run)
                     self.journal.append(run.start_record())
                     fresh.append((run, asked["command"]))
-        self.journal.write()  # the intent is known before anything begins
+        self.journal.write()  # the journal holds the intent before any process begins
         for run, command in fresh:
             with self._apart(run):
                 self._begin(run, command)
 
     @contextlib.contextmanager
     def _apart(self, run: Run) -> Iterator[None]:
-        """Whatever goes wrong with a run is the end of this run. The other runs of its message start."""
+        """Any error ends this run only. The other runs of the same message start."""
         try:
             yield
         except CannotStart as cannot:
@@ -95,7 +95,7 @@ class Supervisor:
         self.schedule(run)
 
     def spawn_in(self, run: Run, command: list[str], env: dict[str, str], actions: list[Any]) -> tuple[int, int]:
-        """Start a process in the run's folder and groups, as its user. As `spawn_as`."""
+        """Start a process in the run's folder and groups, as its user. Returns the same as `spawn_as`."""
         if not command or not command[0]:
             raise CannotStart("there is no command to run", 127)
         account = account_of(run.user) if run.user else None
@@ -114,7 +114,7 @@ class Supervisor:
             os.chdir("/")
 
     def _step_into_group(self, run: Run) -> bool:
-        """False: the process starts outside. A group that somebody removed is replaced before the run begins."""
+        """False: the process starts outside. A group removed from outside is replaced before the run begins."""
         if run.group is None or self.groups.step_into(run.group):
             return run.group is not None
         if not run.pid:
@@ -125,7 +125,7 @@ class Supervisor:
     # Seeing processes end
 
     def reap(self) -> None:
-        """Take every child that has ended, and care for what ended runs left behind."""
+        """Reap every ended child, and handle the processes that ended runs left behind."""
         over: list[Run] = []
         reaped = False
         while True:
@@ -147,7 +147,7 @@ class Supervisor:
                 self.ownership.orphan_ended(pid)
         if not reaped:
             return
-        # A dying process hands over its children before it can be reaped: now they are all here.
+        # A dying process hands over its children before its parent can reap it: by now all children have arrived.
         if ownerless := self.ownership.discover():
             self._kill_below(ownerless)
         for run in over:
@@ -156,14 +156,14 @@ class Supervisor:
             self.settle(run)
 
     def main_gone(self, run: Run, exit_known_by: float | None) -> None:
-        """An adopted run's main process is gone; its exit code may be known a little later."""
+        """The main process of an adopted run is gone; the exit code may arrive a little later."""
         run.main_over = True
         run.exit_known_by = exit_known_by
         self.settle(run)
 
     def settle(self, run: Run) -> None:
-        """The main process is over: finish if nothing is left, else give the rest its grace, or none."""
-        # A process that forks away all the time is on no list of orphans; its group still counts it.
+        """The main process ended: finish if no process is left, else kill the rest (during a stop, after the grace)."""
+        # A process that forks all the time is on no list of orphans; its group still counts it.
         is_empty = run.is_group_empty()
         left = self.ownership.members(run) if not is_empty or self.ownership.may_have_survivors(run) else []
         if (left or not is_empty) and run.kill_at is None:
@@ -177,7 +177,7 @@ class Supervisor:
     # Ending
 
     def stop(self, handle: str, grace: float, notice: tuple[int, float] | None) -> None:
-        self.reap()  # a run that has just ended by itself was not stopped
+        self.reap()  # a run that has just ended by itself does not count as stopped
         run = self.alive.get(handle)
         if run is not None:
             run.plan_stop(time.monotonic(), grace, notice)
@@ -185,7 +185,7 @@ class Supervisor:
             self.act(run)
 
     def act(self, run: Run) -> None:
-        """Do what is due for this run: notice, TERM, KILL, or a look whether all is gone."""
+        """Do the due step for this run: notice, TERM, KILL, or a check for remaining processes."""
         now = time.monotonic()
         run.check_at = None
         if run.notice_at is not None and run.notice_at <= now:
@@ -269,7 +269,7 @@ class Supervisor:
             self._kill_below(ownerless)
 
     def _never_began(self, run: Run) -> dict[str, Any] | None:
-        """What is told of a run whose command did not begin, where that took so long that nobody waited for it."""
+        """The end of a run whose command failed to begin, if the keeper no longer waited for the failure."""
         told, run.told = run.told, -1
         cannot = problem_of(told)
         if cannot is None or run.why:
@@ -324,7 +324,7 @@ def _not_started(cannot: CannotStart) -> dict[str, Any]:
 
 
 def _knows_exit(run: Run) -> bool:
-    """True when the exit status of the main process is known, or will never be."""
+    """True when the exit status of the main process is known, or will never be known."""
     if run.exit_known_by is None or run.why:
         return True
     try:
@@ -337,5 +337,5 @@ def _knows_exit(run: Run) -> bool:
 def _write_line(fd: int, text: str) -> None:
     try:
         os.write(fd, f"{text}\n".encode("utf-8", "replace"))
-    except OSError:  # a full disk: the sentence is in the run's reason too
+    except OSError:  # a full disk: the reason of the run holds the same text
         return
