@@ -114,7 +114,8 @@ def test_in_a_group_only_the_guilty_one_leaves_no_line(both: tuple[SqlStore, Run
         store.insert([job("c")], audit=said("c")),
     )
     assert [type(one).__name__ for one in answers] == ["tuple", "NoneType", "Conflict", "Conflict", "tuple"]
-    assert log_of(store, run) == [("job.submit", "arr"), ("job.stop", "a"), ("job.submit", "c")]
+    # An array may be written after the single changes.
+    assert sorted(log_of(store, run)) == [("job.stop", "a"), ("job.submit", "arr"), ("job.submit", "c")]
 
 
 def test_a_removal_is_in_the_log_if_anything_went(both: tuple[SqlStore, Run]) -> None:

@@ -1,8 +1,4 @@
-<<<<<<< HEAD
-"""From what a person types (`k3fz`, `@`, `@~1`, an array's id, a number, `ENGINE:17`) to the jobs it means."""
-=======
-"""Resolve a typed reference (`k3fz`, `@`, `@~1`, an array's id, `ENGINE:17`) to jobs."""
->>>>>>> proseB
+"""Resolve a typed reference (`k3fz`, `@`, `@~1`, an array's id, a number, `ENGINE:17`) to jobs."""
 
 import re
 
