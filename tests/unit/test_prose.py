@@ -27,6 +27,7 @@ ROOMS = [
     "client",
     "monitor",
     "store",
+    "domain",
 ]
 PAGES: list[str] = []
 
