@@ -27,6 +27,7 @@ ROOMS = [
     "client",
     "monitor",
     "store",
+    "state",
     "domain",
 ]
 PAGES: list[str] = []

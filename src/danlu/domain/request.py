@@ -160,7 +160,7 @@ def request_of(spec: JobSpec) -> JobRequest:
 
 
 def outline(wanted: JobRequest) -> JobRequest:
-    """The options that the rules of a queue check, without the long parts: each queue parses them again."""
+    """The options that queue rules check, without the long parts: the result is parsed once for each queue."""
     return replace(wanted, command=wanted.command[:1], array="", env={}, label={}, environ=None)
 
 
