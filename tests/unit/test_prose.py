@@ -28,6 +28,7 @@ ROOMS = [
     "monitor",
     "store",
     "state",
+    "unix",
     "domain",
 ]
 PAGES: list[str] = []
