@@ -27,6 +27,7 @@ ROOMS = [
     "client",
     "monitor",
     "store",
+    "config",
     "state",
     "unix",
     "domain",
