@@ -28,6 +28,7 @@ ROOMS = [
     "monitor",
     "store",
     "config",
+    "startup",
     "state",
     "unix",
     "domain",
