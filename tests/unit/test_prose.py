@@ -27,6 +27,7 @@ ROOMS = [
     "client",
     "monitor",
     "store",
+    ".",
     "config",
     "startup",
     "state",
