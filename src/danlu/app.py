@@ -1,6 +1,6 @@
-"""The server process: takes its place, has everything assembled, serves, and lets it go again.
+"""The server process: prepares its place, assembles all parts, serves, and shuts down.
 
-`python -m danlu.app up` is a person's own server, `python -m danlu.app serve --config FILE` a shared one."""
+`python -m danlu.app up` is a personal server, `python -m danlu.app serve --config FILE` a shared server."""
 
 import argparse
 import asyncio
@@ -29,7 +29,7 @@ from danlu.unix import descriptors
 
 log = logging.getLogger("danlu")
 
-# A thread that has committed must not wait 5 ms for its turn to say so.
+# After a commit, a thread must not wait 5 ms for its turn to report the commit.
 SWITCH_INTERVAL_S = 0.0005
 
 
@@ -67,7 +67,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 async def serve(settings: Settings, place: process.Place, store: SqlStore, ready: process.Ready) -> None:
-    """Serve until a signal or a person says stop."""
+    """Serve until a signal or a person stops the server."""
     stopping = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stopping.set)
@@ -84,7 +84,7 @@ async def serve(settings: Settings, place: process.Place, store: SqlStore, ready
             await asyncio.wait(tasks, timeout=0.001, return_when=asyncio.FIRST_COMPLETED)
             if any(task.done() for task in tasks):
                 raise Unreachable("the server could not listen", f"see {place.state_dir}/server.log")
-        # What is here stays; what comes after is mostly dropped by itself, so cycles are looked for seldom.
+        # Objects from the start stay. Later objects are mostly freed without the collector, so it may run seldom.
         gc.freeze()
         gc.set_threshold(20_000, 20, 50)
         log.info("danlu %s serves %s", __version__, ", ".join(here.addresses))
@@ -100,11 +100,11 @@ async def serve(settings: Settings, place: process.Place, store: SqlStore, ready
 
 
 def _first_admin(place: process.Place, here: Installation) -> str:
-    """How a shared installation gets its first administrator; nothing once there is one."""
+    """How to create the first administrator of a shared installation; empty if an administrator exists."""
     if place.home or has_admin(here.context):
         return ""
     server = process.reachable(place, here.addresses[-1])
-    # Not in the command: every user of a machine sees the words of every command that runs.
+    # The code is not part of the command: every user of a machine can read the arguments of all running commands.
     return (
         "There is no administrator's account yet. This makes one, once, as long as this server runs:\n"
         f"  danlu login --server {server} --first - --user NAME\n"

@@ -1,5 +1,5 @@
-"""Builds the rooms of a server: what runs the jobs, then everything around a store and an engine.
-`app` and the tests of doors use the same."""
+"""Builds the parts of a server: the engine, then everything around a store and an engine.
+`app` and the tests of the doors use the same assembly."""
 
 import asyncio
 import contextlib
@@ -49,7 +49,7 @@ async def assembled(
     inventory: Inventory,
     stop_server: Callable[[], None],
 ) -> AsyncIterator[tuple[Installation, Schedule]]:
-    """Store, engine and loop, brought up in this order and taken down in the other."""
+    """Store, engine and loops: started in this order, and stopped in reverse order."""
     async with contextlib.AsyncExitStack() as stack:
         cache = await _opened(store, engine)
         stack.push_async_callback(store.close)
@@ -118,7 +118,7 @@ async def assembled(
 
 
 async def _opened(store: SqlStore, engine: Engine) -> JobCache:
-    """The jobs of before. A million jobs have no cycles, and looking for some would double the time."""
+    """The stored active jobs. A million jobs have no reference cycles, and a search would double the time."""
     gc.disable()
     try:
         return JobCache(store, await store.open(), engine)
@@ -128,13 +128,13 @@ async def _opened(store: SqlStore, engine: Engine) -> JobCache:
 
 
 async def _use(store: SqlStore, prefix: str, half_life: timedelta, now: datetime) -> tuple[Tally, ExternalUsage]:
-    """What was used, as far as it still counts; and of that, what did not come through Danlu."""
+    """The past usage that still counts, and the part of this usage from outside Danlu."""
     charges = await store.charges(Tally.since(half_life, now), with_gpus=True)
     return Tally(half_life, charges, now), in_books(charges, now, prefix)
 
 
 def engine_of(settings: Settings, place: Place) -> tuple[Engine, Inventory]:
-    """What runs the jobs, and what there is to run them on as far as it is known already."""
+    """The engine that runs the jobs, and the inventory as far as known at the start."""
     kind, shards = KINDS[settings.engine.kind], settings.engine.shards_per_gpu
     is_live = kind.abilities.live_nodes
     nodes = () if is_live else _nodes(settings, place)
@@ -144,7 +144,7 @@ def engine_of(settings: Settings, place: Place) -> tuple[Engine, Inventory]:
 
 
 def _nodes(settings: Settings, place: Place) -> tuple[Node, ...]:
-    """This machine; or, where it only plays a cluster, the nodes of that one."""
+    """This machine, or the nodes of the cluster that this machine plays."""
     engine = settings.engine
     if place.pretends:
         return nodes_of(settings.nodes, shards_per_gpu=engine.shards_per_gpu)
@@ -159,7 +159,7 @@ def _nodes(settings: Settings, place: Place) -> tuple[Node, ...]:
 
 
 def _limits(settings: Settings, place: Place) -> Limits:
-    """On a personal server there is nobody to leave room for."""
+    """A personal server has no other users to keep room for."""
     in_all = settings.policy.max_active_in_all
     return Limits(in_all if place.is_for_one else settings.policy.max_active, in_all)
 
@@ -184,7 +184,7 @@ async def _signon(settings: Settings, context: PeopleContext, stack: contextlib.
     if not oidc.issuer:
         return None
     try:
-        # Only here: a server without sign-on does not pay for it.
+        # Import only here: a server without sign-on does not pay for this import.
         from danlu.identity.oidc import Provider, Registration
     except ImportError as error:
         raise Refused(f"sign-on needs {error.name}, which is not installed", "pip install 'danlu[oidc]'") from error

@@ -1,19 +1,19 @@
-"""Every error a person may see: a stable code, a sentence, and a hint that says what would work.
+"""Every error a person may see: a stable code, a sentence, and a hint with a working alternative.
 
 DanluError
   Invalid          wrong usage: nonsense, an unknown name               exit 2, HTTP 422
     NotFound       no such thing                                        exit 2, HTTP 404
-    Ambiguous      a prefix that fits several things                    exit 2, HTTP 409
-    TooLong        a request that is longer than the server reads       exit 2, HTTP 413
+    Ambiguous      a prefix of several things                           exit 2, HTTP 409
+    TooLong        a request longer than the server reads               exit 2, HTTP 413
   Refused          understood, and not allowed or not possible          exit 3, HTTP 409
     Unauthorized   no valid token                                       exit 3, HTTP 401
     Forbidden      not yours                                            exit 3, HTTP 403
-    TooBig         no machine here could ever run it                    exit 3, HTTP 409
+    TooBig         too big for every machine here                       exit 3, HTTP 409
     TooMany        too often in a short time: wait                      exit 3, HTTP 429
-  Conflict         somebody else changed it meanwhile (retried inside)  exit 4, HTTP 409
-  Unreachable      something that must answer does not                  exit 4, HTTP 503
+  Conflict         a concurrent change (retried inside)                 exit 4, HTTP 409
+  Unreachable      a required service does not answer                   exit 4, HTTP 503
     ServerDown     the Danlu server
-    EngineDown     what runs the jobs: know nothing, change nothing
+    EngineDown     the engine: know nothing, change nothing
     StoreDown      the database: locked, full, gone
 """
 

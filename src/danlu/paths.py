@@ -1,6 +1,6 @@
-"""Where a personal installation keeps its things: the XDG folders, or all under DANLU_HOME.
+"""The folders of a personal installation: the XDG folders, or all under DANLU_HOME.
 
-Read by the server and by every command, so it imports nothing that costs time."""
+The server and every command import this module, so it imports nothing slow."""
 
 import os
 
@@ -18,7 +18,7 @@ def state_dir() -> str:
 
 
 def runtime_dir(state: str) -> str:
-    """Sockets; a folder that only its owner may open, short enough for a socket's path."""
+    """Sockets: a folder that only its owner may open, with a path short enough for a socket."""
     base = os.environ.get("XDG_RUNTIME_DIR", "")
     if not os.environ.get("DANLU_HOME") and state == state_dir() and base and os.path.isdir(base):
         chosen = os.path.join(base, "danlu")
@@ -34,8 +34,8 @@ def runtime_dir(state: str) -> str:
 
 
 def _in_tmp(name: str) -> str:
-    """A folder for sockets where everybody may make folders: the one that is ours, else the first one that nobody has
-    made. Server and commands come to the same answer, whatever others make or remove meanwhile."""
+    """A folder for sockets in a place where every user may create folders: our own folder, else the first free name.
+    Server and commands choose the same folder, even if other users create or remove folders meanwhile."""
     names = [name, *(f"{name}-{number}" for number in range(1, MOST_TRIES))]
     free = ""
     for one in names:
@@ -46,7 +46,7 @@ def _in_tmp(name: str) -> str:
             continue
         if found.st_uid == os.getuid() and found.st_mode & 0o170077 == 0o040000:  # a folder, for its owner only
             return one
-    return free or name  # which `make_private` and `check_owned` refuse
+    return free or name  # without a free name, `make_private` and `check_owned` refuse the folder
 
 
 def server_socket(state: str) -> str:
@@ -58,7 +58,7 @@ def keeper_socket(state: str) -> str:
 
 
 def credentials_file() -> str:
-    """What `danlu login` remembers."""
+    """The file with the credentials from `danlu login`."""
     if home := os.environ.get("DANLU_HOME"):
         return os.path.join(os.path.abspath(home), "credentials.json")
     base = os.environ.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config")
@@ -66,12 +66,12 @@ def credentials_file() -> str:
 
 
 def make_private(folder: str) -> str:
-    """Make a folder that only its owner may open; refuse one that somebody else owns."""
+    """Create a folder that only its owner may open; refuse a folder of another user."""
     os.makedirs(folder, mode=0o700, exist_ok=True)
     found, named = os.stat(folder), os.lstat(folder)
     if found.st_uid != os.getuid():
         raise PermissionError(f"{folder} belongs to another user (uid {found.st_uid})")
-    # In a folder for everybody it could lead to one of ours that all need.
+    # In a folder open to every user, a foreign link could lead to a folder of ours that other users need.
     if named.st_uid not in (0, os.getuid()):
         raise PermissionError(f"{folder} is a link of another user (uid {named.st_uid})")
     if found.st_mode & 0o077:
@@ -80,8 +80,8 @@ def make_private(folder: str) -> str:
 
 
 def check_owned(folder: str) -> None:
-    """Refuse a folder of sockets that another user made, or that others may write to: whoever listens there could be
-    anybody. A missing one is fine: nobody listens there."""
+    """Refuse a socket folder that another user created, or that other users may write to: any user could listen there.
+    A missing folder is fine: nothing listens there."""
     try:
         found = os.lstat(folder)
         if found.st_mode & 0o170000 == 0o120000 and found.st_uid in (0, os.getuid()):  # a link of ours

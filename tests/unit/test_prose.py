@@ -44,6 +44,12 @@ ROOMS = [
     "engines",
     "provision",
     "identity",
+    ".",
+    "config",
+    "startup",
+    "state",
+    "unix",
+    "domain",
 ]
 PAGES: list[str] = []
 

@@ -1,4 +1,4 @@
-"""What a file says of nodes and queues: the keys of `[[nodes]]` and `[[queues]]`, and what they become."""
+"""Nodes and queues in a configuration file: the keys of `[[nodes]]` and `[[queues]]`, and their conversion."""
 
 import difflib
 import fnmatch
@@ -22,7 +22,7 @@ _NAME = re.compile(r"[^\W_][\w.-]{0,62}")
 
 @dataclass(frozen=True, slots=True)
 class NodeSettings:
-    """One `[[nodes]]`: a machine, or several alike (`fics-[1-4]`)."""
+    """One `[[nodes]]` section: a machine, or several equal machines (`fics-[1-4]`)."""
 
     name: str = ""
     cpus: int = DEFAULT_CPUS
@@ -32,7 +32,7 @@ class NodeSettings:
 
 @dataclass(frozen=True, slots=True)
 class QueueSettings:
-    """One `[[queues]]`. What is left out does not restrict."""
+    """One `[[queues]]` section. A missing key does not restrict."""
 
     name: str = ""
     nodes: tuple[str, ...] = ()
@@ -52,7 +52,7 @@ class QueueSettings:
 
 
 def nodes_of(described: Sequence[NodeSettings], *, shards_per_gpu: int = SHARDS_PER_GPU) -> tuple[Node, ...]:
-    """The nodes that a file describes, each pattern written out."""
+    """The nodes that a file describes, with all patterns expanded."""
     nodes: dict[str, Node] = {}
     for one in described:
         for name in written_out(one.name, "`[[nodes]]`"):
@@ -68,7 +68,7 @@ def nodes_of(described: Sequence[NodeSettings], *, shards_per_gpu: int = SHARDS_
 
 
 def queues_of(described: Sequence[QueueSettings], nodes: Sequence[Node]) -> dict[str, Queue]:
-    """The queues that a file describes, in its order, each with the nodes that it names."""
+    """The queues that a file describes, in the order of the file, each with its nodes."""
     queues: dict[str, Queue] = {}
     for one in described:
         if not _NAME.fullmatch(one.name):
@@ -83,13 +83,14 @@ def queues_of(described: Sequence[QueueSettings], nodes: Sequence[Node]) -> dict
 
 
 def written_queues(described: Sequence[QueueSettings]) -> dict[str, Queue]:
-    """The rules that a file adds to queues of a cluster: all that is known of them before that was heard of."""
+    """The rules that a file adds to the queues of a cluster. Nothing else is known before the cluster's
+    first report."""
     return queues_of([replace(one, nodes=(), models=()) for one in described], ())
 
 
 def queues_with(described: Sequence[QueueSettings], there: Sequence[Queue]) -> dict[str, Queue]:
-    """The queues that a cluster has by itself, each with the rules that a file adds to it. A queue of the file that
-    the cluster does not have cannot be used, and so is none."""
+    """The queues of a cluster, each with the rules that a file adds. A queue in the file without a queue in the cluster
+    cannot be used, and is left out."""
     rules = {one.name: one for one in described}
     has_default = any(one.default for one in described)
     queues = {}
@@ -171,7 +172,7 @@ def _check_models(one: QueueSettings, what: str, nodes: Sequence[Node]) -> None:
 
 
 def _chosen(one: QueueSettings, what: str, names: Sequence[str]) -> frozenset[str]:
-    """The nodes that a queue names: one by one, as `fics-[1-4]`, or with `*`. None named: all, now and later."""
+    """The nodes of a queue: single names, `fics-[1-4]`, or patterns with `*`. No names: all nodes, now and later."""
     chosen: set[str] = set()
     for pattern in one.nodes:
         if "*" in pattern or "?" in pattern:
@@ -190,7 +191,7 @@ def _chosen(one: QueueSettings, what: str, names: Sequence[str]) -> frozenset[st
 
 
 def written_out(pattern: str, what: str) -> tuple[str, ...]:
-    """`fics-[1-3]` -> fics-1, fics-2, fics-3; `n[01-03,7]` keeps its zeros; a plain name is itself."""
+    """`fics-[1-3]` -> fics-1, fics-2, fics-3; `n[01-03,7]` keeps its zeros; a plain name stays the same."""
     found = re.fullmatch(r"([^\[\]]*)(?:\[([\d,\s-]+)\]([^\[\]]*))?", pattern)
     if not found or not pattern:
         raise Invalid(f"{what}: `{pattern}` is no name of nodes", "for example `fics-1` or `fics-[1-4]`")
@@ -216,7 +217,7 @@ def _cards(name: str, text: str, shards: int) -> tuple[Gpu, ...]:
         cards = parse_fake_gpus(text, shards=shards) if text else ()
     except Invalid as error:
         raise Invalid(f"node `{name}`: {error.text}", error.hint) from error
-    # Cards of different machines are different cards.
+    # Cards of different machines need different ids.
     return tuple(replace(card, uuid=f"FAKE-{name}-{card.index}") for card in cards)
 
 

@@ -1,5 +1,5 @@
-"""`--fake`: this machine plays all the nodes of a cluster. Jobs really run, here; everything else of the real cluster
-(its database, its addresses, its disks, the person's own jobs) is left alone."""
+"""`--fake`: this machine plays all the nodes of a cluster. Jobs really run, on this machine. Everything else of the
+real cluster (its database, its addresses, its disks, the person's own jobs) stays untouched."""
 
 import contextlib
 import json
@@ -15,13 +15,13 @@ _MEMORY = "fake.json"
 
 
 def folder_of(base: str, config: str) -> str:
-    """Where the pretence of this file keeps its things: a folder of its own below the person's."""
+    """The folder of this file's played cluster, below the person's own folder."""
     name = os.path.basename(config).partition(".")[0] or "cluster"
     return os.path.join(base, "fake", f"{name}-{zlib.crc32(os.fsencode(config)):08x}")
 
 
 def pretended(settings: Settings, config: str, folder: str, *, listen: str) -> Settings:
-    """The same people, queues and rules, with nothing that reaches outside of the folder."""
+    """The same people, queues and rules, without access to anything outside the folder."""
     if not settings.nodes:
         raise Invalid(
             f"{config} describes no nodes that could be played",
@@ -43,7 +43,7 @@ def pretended(settings: Settings, config: str, folder: str, *, listen: str) -> S
 
 
 def make_disks(settings: Settings) -> None:
-    """The folders that the folders of people and teams will be in."""
+    """Create the parents of the folders of people and teams."""
     for template in (settings.people.home, settings.people.team_folder):
         if template:
             os.makedirs(os.path.dirname(template.partition("{")[0]), mode=0o755, exist_ok=True)
@@ -65,7 +65,7 @@ def refuse_unplayed(settings: Settings, config: str) -> None:
 
 
 def remembered(own: str) -> str | None:
-    """The file that a personal server pretends at the moment, or pretended when it was killed."""
+    """The configuration that a personal server plays now, or played when the server was killed."""
     try:
         with open(os.path.join(own, _MEMORY), encoding="utf-8") as file:
             config: str = json.load(file)["config"]
@@ -75,7 +75,8 @@ def remembered(own: str) -> str | None:
 
 
 def remember(own: str, config: str) -> None:
-    """A server that a command starts by itself after a crash is the same one; `forget` at its proper end."""
+    """After a crash, a command that starts a server by itself plays the same cluster. The regular end calls
+    `forget`."""
     with open(os.path.join(own, _MEMORY), "w", encoding="utf-8") as file:
         json.dump({"config": config}, file)
 

@@ -26,7 +26,7 @@ class ServerSettings:
     tls_cert: str = ""
     tls_key: str = ""
     plain_http: bool = False  # serve tokens unencrypted to other machines
-    proxies: tuple[str, ...] = ()  # addresses whose X-Forwarded-For is believed
+    proxies: tuple[str, ...] = ()  # trusted addresses: their X-Forwarded-For counts
     state_dir: str = ""
 
 
@@ -39,19 +39,19 @@ class StoreSettings:
 class JobSettings:
     default_time: str = ""
     snapshot_limit: str = "100M"
-    snapshots_per_person: str = "20G"  # all that one person keeps; 0: no limit
-    log_limit: str = "10G"  # of one run; 0: none
+    snapshots_per_person: str = "20G"  # all snapshots together; 0: no limit
+    log_limit: str = "10G"  # per run; 0: no limit
 
 
 @dataclass(frozen=True, slots=True)
 class PeopleSettings:
-    opens: str = "admin"  # whose word opens an account
+    opens: str = "admin"  # the role that opens accounts
     leaders_see_all: bool = False
     login_days: int = 30
-    default_quota: str = ""  # of a new account: "gpus=2 jobs=20"
+    default_quota: str = ""  # for a new account: "gpus=2 jobs=20"
     home: str = ""  # "/mnt/user/{user}"
     team_folder: str = ""  # "/mnt/share/{team}"
-    unix_users: str = "members"  # somebody whom only the kernel knows, on the Unix socket
+    unix_users: str = "members"  # Unix users without an account, on the Unix socket
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +91,7 @@ class Settings:
 
     @property
     def abilities(self) -> Abilities:
-        """What the configured engine can do."""
+        """The abilities of the configured engine."""
         return abilities_of(self.engine.kind)
 
     @property
@@ -102,13 +102,13 @@ class Settings:
 
     @property
     def runs_for_itself(self) -> bool:
-        """It drives a cluster that knows people, cannot be any of them, and nobody said that all jobs are its own."""
+        """The server drives a cluster with users, but cannot act as these users, and the configuration does not run
+        all jobs as the server's user."""
         return self.abilities.runs_as_submitter and self.engine.run_as == "auto" and os.getuid() != 0
 
     @property
     def shared_dir(self) -> str:
-        """What the nodes of a cluster have to see of Danlu: logs, code, words of runs. Empty: where the server keeps
-        the rest."""
+        """The folder that the nodes of a cluster must see: logs, code, messages of runs. Empty: the state folder."""
         kind = KINDS.get(self.engine.kind)
         return kind.shared_dir(self.engine, getattr(self, self.engine.kind, None)) if kind else ""
 
@@ -172,7 +172,7 @@ CHOICES = {
 
 
 def load_settings(path: str | None, environ: Mapping[str, str]) -> Settings:
-    """Read the file (if any), let `DANLU_SECTION_KEY` variables win, refuse what is wrong by name."""
+    """Read the file (if any); `DANLU_SECTION_KEY` variables override the file. Refuse a wrong key or value by name."""
     document = _read_toml(path) if path else {}
     where = path or "the environment"
     _refuse_unknown(document, SECTIONS | LISTS, "section", where)
@@ -203,7 +203,7 @@ def _listed(name: str, kind: type, given: Any, path: str) -> Iterator[Any]:
 
 
 def _refuse_nonsense(settings: Settings) -> None:
-    """Reading each once refuses nonsense now and not at the first job."""
+    """Read each value now, to refuse an invalid value at the start and not at the first job."""
     _ = settings.grace, settings.default_time, settings.memory_mib, settings.snapshot_limit_bytes, settings.half_life
     _ = settings.log_limit_bytes, settings.shelf_limit_bytes
     if bool(settings.server.tls_cert) != bool(settings.server.tls_key):
@@ -287,7 +287,7 @@ def _checked(
 
 
 def _is_of(value: Any, kind: Any) -> bool:
-    """Strictly: true is no number, and one text is no list of texts."""
+    """Strict: true is not a number, and a text is not a list of texts."""
     if kind == _TEXTS:
         return isinstance(value, list) and all(isinstance(one, str) for one in value)
     if kind == _PAIRS:

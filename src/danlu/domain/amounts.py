@@ -33,11 +33,11 @@ def render_list(words: Sequence[str]) -> str:
 
 
 def render_nodes(ask: Ask) -> str:
-    """`4 nodes with 2 GPUs each`; what a node must have besides is said only where there are no cards."""
+    """`4 nodes with 2 GPUs each`; the text names CPUs only if the ask has no cards."""
     each = render_cards(ask) if ask.gpus or ask.shards else render_cpus(ask.cpus)
     return f"{ask.nodes} nodes with {each} each"
 
 
 def render_gpus(gpus: float) -> str:
-    """Also parts of one: `2.5 GPUs`."""
+    """Also fractions: `2.5 GPUs`."""
     return f"{round(gpus, 2):g} GPU{'' if gpus == 1 else 's'}"

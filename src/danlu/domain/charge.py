@@ -1,4 +1,4 @@
-"""What was used, and how past use fades."""
+"""Usage of ended runs, and how past usage decays."""
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -8,9 +8,9 @@ from danlu.domain.job import Job
 
 @dataclass(frozen=True, slots=True)
 class Charge:
-    """One run that is over: who held what, from when to when. Kept when the job itself is forgotten."""
+    """The usage record of one ended run: user, resources, start and end. The record outlives the job."""
 
-    run_id: str  # with the attempt; or the engine's own name of a run that did not come through Danlu
+    run_id: str  # with the attempt; for a run from outside Danlu: the engine's own id
     user: str
     team: str
     queue: str
@@ -30,10 +30,10 @@ class Charge:
 
 
 def charge_of(job: Job, started_at: datetime, ended_at: datetime, shards_per_gpu: int) -> Charge:
-    """What the run that the job is in, and that is over now, has used."""
+    """The charge of the job's current run, which has just ended."""
     spec, ask = job.spec, job.spec.ask
     return Charge(
-        run_id=f"{job.id}.{job.attempt}",  # a run that its engine begins again is charged for each time
+        run_id=f"{job.id}.{job.attempt}",  # if the engine restarts a run, each start has its own charge
         user=job.user,
         team=spec.team,
         queue=spec.queue,
@@ -54,5 +54,5 @@ def gpu_hours(gpus: int, shards: int, shards_per_gpu: int, held: timedelta) -> f
 
 
 def faded(hours: float, age: timedelta, half_life: timedelta) -> float:
-    """What counts today of hours that were used so long ago."""
+    """The part of `hours` that still counts after `age`."""
     return float(hours * 0.5 ** (max(age, timedelta(0)) / half_life))

@@ -1,4 +1,4 @@
-"""A job: what it is, the states it may be in, and the moves between them."""
+"""A job: its data, its states, and the legal moves between the states."""
 
 import re
 import signal
@@ -23,14 +23,14 @@ SNAPSHOT_ID_LENGTH = 32  # hexadecimal digits
 
 class JobState(StrEnum):
     QUEUED = "QUEUED"
-    STARTING = "STARTING"  # its run id is written down (and its seat, if plan() chose one), the engine is asked
-    PENDING = "PENDING"  # the engine has it, and it waits in the engine's own queue
+    STARTING = "STARTING"  # run id stored (and the seat, if plan() chose a seat); the engine is asked to start the run
+    PENDING = "PENDING"  # the engine has the job; the job waits in the engine's own queue
     RUNNING = "RUNNING"
     SUCCEEDED = "SUCCEEDED"
     FAILED = "FAILED"
     CANCELLED = "CANCELLED"
     TIMED_OUT = "TIMED_OUT"
-    LOST = "LOST"  # it died with its machine or its supervisor; how it ended is unknown
+    LOST = "LOST"  # the job died with its machine or its supervisor; the outcome is unknown
 
     @property
     def is_ended(self) -> bool:
@@ -38,7 +38,7 @@ class JobState(StrEnum):
 
     @property
     def is_given(self) -> bool:
-        """It is the engine's: it has a run, and counts against quotas."""
+        """The engine has the job: the job has a run, and counts against quotas."""
         return self in GIVEN
 
 
@@ -48,8 +48,8 @@ ENDED = frozenset(
 GIVEN = frozenset({JobState.STARTING, JobState.PENDING, JobState.RUNNING})
 ACTIVE = GIVEN | {JobState.QUEUED}
 
-# A very short run may be over before it was ever seen running; a retry goes back to the queue. An engine with a queue
-# of its own may put a run that lost its node back there.
+# A very short run may end before the server observes it running. A retry goes back to the queue. An engine with its own
+# queue may put a run back there after the run's node is lost.
 _MOVES: dict[JobState, frozenset[JobState]] = {
     JobState.QUEUED: frozenset({JobState.STARTING, JobState.CANCELLED, JobState.FAILED}),
     JobState.STARTING: frozenset({JobState.PENDING, JobState.RUNNING, JobState.QUEUED}) | ENDED,
@@ -59,17 +59,17 @@ _MOVES: dict[JobState, frozenset[JobState]] = {
 }
 
 
-LONGEST_REASON = 1_000  # a reason may quote a person's text, and lists show it
-# Where the detail of a written reason begins: ` (Name: what that system said`. The tables have no column for it.
+LONGEST_REASON = 1_000  # a reason may quote a user's text, and job lists show the reason
+# The start of the detail in a stored reason: ` (Name: message of that system`. The detail has no column of its own.
 _DETAIL = re.compile(r" \((?=[A-Z][a-z]+: )")
-# A code that ends so: the engine has only just got the run, and will soon say something better.
+# Suffix of a code: the engine has only just received the run, and will soon give a better reason.
 _NEW = "_new"
 
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """Why a job waits or ended: a stable code, a sentence for people, and a detail for those who may see the command:
-    what another system said word for word may name anything."""
+    """Why a job waits or ended: a stable code, a sentence for people, and a detail. Only people with the right to see
+    the command see the detail: it quotes another system literally, and such a message may contain anything."""
 
     code: str
     text: str
@@ -77,7 +77,7 @@ class Reason:
 
     @classmethod
     def read(cls, code: str, written: str) -> "Reason":
-        """The reason that was written down as `full_text`."""
+        """Parse a reason stored as `full_text`."""
         found = _DETAIL.search(written)
         return cls(code, written[: found.start()], written[found.start() :]) if found else cls(code, written)
 
@@ -87,7 +87,7 @@ class Reason:
 
     @property
     def is_new(self) -> bool:
-        """The engine has not looked at the run yet."""
+        """The engine has not considered the run yet."""
         return self.code.endswith(_NEW)
 
     def __post_init__(self) -> None:
@@ -114,7 +114,7 @@ class Dependency:
 
 @dataclass(frozen=True, slots=True)
 class JobSpec:
-    """What was asked. Never changes after submit; all tasks of an array share one."""
+    """The submitted options. The spec never changes after submit; all tasks of an array share the same spec."""
 
     command: tuple[str, ...]
     workdir: str
@@ -124,18 +124,18 @@ class JobSpec:
     time_limit: timedelta | None = None
     notice: Notice | None = None
     retries: int = 0
-    env: tuple[tuple[str, str], ...] = ()  # what --env named
+    env: tuple[tuple[str, str], ...] = ()  # variables from --env
     labels: tuple[tuple[str, str], ...] = ()
     after: tuple[Dependency, ...] = ()
     array: str = ""  # as written: `1-10%2`
     at_once: int | None = None
     snapshot: str = ""  # id of the code snapshot to run in, or empty: run in workdir
-    umask: int = DEFAULT_UMASK  # whom the files that it makes are for
+    umask: int = DEFAULT_UMASK  # permissions of the files that the job creates
     environ: str = ""  # id of the submitter's environment, kept while the job is active
-    team: str = ""  # whose quota it counts against, and who may know of it
+    team: str = ""  # the quota and the visibility of the job depend on the team
     queue: str = ""
     is_preemptible: bool = False  # may be asked to checkpoint and go back to the queue
-    is_interactive: bool = False  # somebody sits at it
+    is_interactive: bool = False  # a person works in the job
 
     def __post_init__(self) -> None:
         if not self.command or not self.command[0]:
@@ -154,7 +154,7 @@ class JobSpec:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A job as it stands. Every change makes a new one with the next `version`."""
+    """The current state of a job. Every change makes a new object with the next `version`."""
 
     id: JobId
     user: str
@@ -168,29 +168,29 @@ class Job:
     started_at: datetime | None = None
     ended_at: datetime | None = None
     exit_code: int | None = None
-    seats: tuple[Seat, ...] = ()  # one on each node that it holds
+    seats: tuple[Seat, ...] = ()  # a seat on each node of the job
     handle: str | None = None
     array_id: str = ""
     array_index: int | None = None
     waiting_for: tuple[Dependency, ...] = ()
     stop_requested_at: datetime | None = None
-    notes: tuple[str, ...] = ()  # what its engine wants people to know: "memory limit not enforced: …"
-    given_back: int = 0  # how many attempts made room for an owner or lost their node: they do not count as tries
-    requeued: int = 0  # how often its engine began the present run again by itself, after a node was lost
+    notes: tuple[str, ...] = ()  # messages of the engine for people: "memory limit not enforced: …"
+    given_back: int = 0  # attempts that made room for an owner or lost their node: these attempts are not tries
+    requeued: int = 0  # how often the engine itself restarted the current run after the loss of a node
 
     @property
     def seat(self) -> Seat | None:
-        """The only one of most jobs; the first of several."""
+        """The first seat. Most jobs have a single seat."""
         return self.seats[0] if self.seats else None
 
     @property
     def run_id(self) -> RunId:
-        """A run that its engine begins again is the same run: it is called after the first attempt of it."""
+        """A run keeps its id if its engine restarts it: the id contains the first attempt of the run."""
         return RunId(f"{self.id}.{self.attempt - self.requeued}")
 
     @property
     def tries(self) -> int:
-        """Attempts that count against `--retries`: the other ones were cut short through no fault of its own."""
+        """Attempts that count against `--retries`. The other attempts ended early through no fault of the job."""
         return self.attempt - self.given_back - self.requeued
 
     @property
@@ -205,15 +205,15 @@ class Job:
 
     @property
     def group(self) -> str:
-        """What waits as one in the queue: the array, or the job itself."""
+        """The unit that waits in the queue: the array, or the job itself."""
         return self.array_id or self.id
 
     def moved(self, state: JobState, *, why: Reason, at: datetime, **changes: Any) -> "Job":
-        """This job in another state. An illegal move is a bug, and says so."""
+        """This job in another state. An illegal move is a bug and raises an error."""
         if state not in _MOVES[self.state]:
             raise DanluError(f"job {self.id} cannot go from {self.state} to {state}", code="illegal_move")
         if state.is_ended:
-            # A clock that was set back must not make a job end before it began.
+            # After the clock was set back, a job must still not end before its start.
             changes.setdefault("ended_at", max(at, self.started_at) if self.started_at else at)
         elif state is JobState.QUEUED:
             changes = {
@@ -230,7 +230,7 @@ class Job:
         return replace(self, state=state, reason=why, version=self.version + 1, **changes)
 
     def changed(self, **changes: Any) -> "Job":
-        """This job with other particulars, in the same state."""
+        """This job with other fields, in the same state."""
         return replace(self, version=self.version + 1, **changes)
 
 

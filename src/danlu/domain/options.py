@@ -1,7 +1,8 @@
-"""Options of a job, once. The command line, job files, REST bodies, clones, completion and docs use this table.
+"""The options of a job, defined once. The command line, job files, REST bodies, clones, completion and docs use this
+table.
 
-The command line reads this module at every start, so it imports nothing. A new option is a row here, a field of
-`JobRequest`, a field of `JobSpec` or `Ask`, and the engine that obeys it. `tests/unit/test_options.py` names a
+The command line reads this module at every start, so this module imports nothing. A new option is a row here, a field
+of `JobRequest`, a field of `JobSpec` or `Ask`, and support in the engine. `tests/unit/test_options.py` names a
 forgotten link.
 """
 
@@ -11,7 +12,7 @@ from __future__ import annotations
 COUNT = "count"  # a whole number: 4
 AMOUNT = "amount"  # a number or a text: 2, RTX3090:2; 16G; 2h30m
 TEXT = "text"
-SWITCH = "switch"  # given or not; `--no-NAME` takes it back
+SWITCH = "switch"  # given or not; `--no-NAME` cancels the switch
 PAIRS = "pairs"  # NAME=VALUE, any number of times
 LIST = "list"  # a text, any number of times
 
@@ -29,7 +30,7 @@ class JobOption:
         return f"--{self.name.replace('_', '-')}"
 
 
-# In the order of the help. All of them travel to the server under their names.
+# In the order of the help. The client sends every option to the server under its name.
 OPTIONS = (
     JobOption("gpus", AMOUNT, "N|MODEL:N", "whole cards, of any model or a given model: 2, RTX3090:2"),
     JobOption("shards", COUNT, "N", "parts of one card; other jobs may use the rest"),

@@ -1,4 +1,4 @@
-"""Asks as people write them (`RTX3090:2`, `16G`, `1-02:00:00`, `1-10%2`, `USR1@300`), read into data."""
+"""Parse values as people write them (`RTX3090:2`, `16G`, `1-02:00:00`, `1-10%2`, `USR1@300`)."""
 
 import math
 import re
@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from danlu.domain.texts import LONGEST_ARRAY, LONGEST_WRITTEN, check_text
 from danlu.errors import Invalid
 
-MAX_ARRAY_TASKS = 50_000  # written in one commit, for which everybody else waits
+MAX_ARRAY_TASKS = 50_000  # a single commit writes all tasks, and all other writes wait for the commit
 _UNITS_MIB = {"": 1.0, "k": 1 / 1024, "m": 1.0, "g": 1024.0, "t": 1024.0 * 1024}
 _UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 
@@ -31,12 +31,12 @@ class ArrayAsk:
 
 
 def _read(text: str | int, what: str, most: int = LONGEST_WRITTEN) -> str:
-    """A text that is short enough to be looked at. Below, the work may grow with the square of its length."""
+    """Check the length of a text before parsing: the time of the parsers may grow with the square of the length."""
     return check_text(str(text), what, most).strip()
 
 
 def parse_count(text: str | int, what: str) -> int:
-    """`4` -> 4. Anything else is refused with the name of the option."""
+    """`4` -> 4. Refuse anything else, with the name of the option."""
     check_text(str(text), what, LONGEST_WRITTEN)
     if isinstance(text, bool) or not re.fullmatch(r"\d{1,9}", str(text)):
         raise Invalid(f"{what} takes a whole number of 0 or more, not `{text}`", f"for example `{what} 2`")
@@ -51,7 +51,7 @@ def parse_gpus(text: str | int) -> tuple[str | None, int]:
     model, colon, count = written.rpartition(":")
     if not colon:
         model, count = written, "1"
-    # A bare number of more digits is a slip of the finger, not a model.
+    # A bare number with more digits is a typing error, not a model.
     if (
         not re.fullmatch(r"\d{1,6}", count)
         or not re.fullmatch(r"[^:]*([A-Za-z]|\d{3})[^:]*", model)
@@ -66,12 +66,12 @@ def parse_memory_mib(text: str | int, what: str = "--mem") -> int:
     match = re.fullmatch(r"(\d{1,9}(?:\.\d{1,6})?)\s*([kmgt]?)(?:i?b)?", _read(text, what).casefold())
     if not match:
         raise Invalid(f"{what} takes a size such as 16G or 512M, not `{text}`", "a plain number is MiB")
-    # Rounded up: a job must not be stopped for using what it asked for.
+    # Round up: a job must not be stopped for using the memory it asked for.
     return math.ceil(float(match[1]) * _UNITS_MIB[match[2]])
 
 
 def parse_duration(text: str | int, what: str = "--time") -> timedelta:
-    """`90` minutes; `30s`, `2h30m`, `1d`; as schedulers write it, `MM:SS`, `HH:MM:SS`, `D-HH:MM:SS`."""
+    """`90` minutes; `30s`, `2h30m`, `1d`; in the notation of schedulers `MM:SS`, `HH:MM:SS`, `D-HH:MM:SS`."""
     written = _read(text, what).casefold()
     seconds: float | None = None
     if re.fullmatch(r"\d{1,9}", written):
@@ -94,7 +94,7 @@ def parse_duration(text: str | int, what: str = "--time") -> timedelta:
 
 
 def parse_moment(text: str, what: str, *, now: datetime, ahead: bool = False) -> datetime:
-    """`2026-07-01`, `2026-07-01T18:00+08:00` (UTC unless it says), or `7d`: so long ago, or `ahead` of now."""
+    """`2026-07-01`, `2026-07-01T18:00+08:00` (UTC without an offset), or `7d`: 7 days ago, with `ahead` from now."""
     written = _read(text, what)
     try:
         moment = datetime.fromisoformat(written.replace(" ", "T", 1))
@@ -130,7 +130,7 @@ def parse_array(text: str) -> ArrayAsk:
         if last < first:
             raise bad
         spans.append(range(first, last + 1, int(match[3] or 1)))
-    # Counted as written, before any is made: a few letters can name a task a thousand times.
+    # Count the tasks as written, before creating any: a short text can name a task a thousand times.
     if sum(map(len, spans)) > MAX_ARRAY_TASKS:
         raise Invalid(f"--array has more than {MAX_ARRAY_TASKS:,} tasks", "submit several smaller arrays")
     indices = {index for span in spans for index in span}
@@ -156,7 +156,7 @@ def parse_umask(text: str) -> int:
 
 
 def parse_pairs(texts: tuple[str, ...], what: str) -> tuple[tuple[str, str], ...]:
-    """`("K=V", …)` -> pairs, the last of a name wins; names are refused if no program could read them."""
+    """`("K=V", …)` -> pairs; the last value of a name wins. Refuse names that no program could read."""
     pairs: dict[str, str] = {}
     for text in texts:
         name, equals, value = text.partition("=")
@@ -167,7 +167,7 @@ def parse_pairs(texts: tuple[str, ...], what: str) -> tuple[tuple[str, str], ...
 
 
 def parse_dependency(text: str) -> tuple[str, str]:
-    """`ID` or `ID:ok` -> (ID, "ok"); `ID:any` -> (ID, "any"). An id may be an engine's, `ENGINE:17`."""
+    """`ID` or `ID:ok` -> (ID, "ok"); `ID:any` -> (ID, "any"). `ID` may be an engine's own id, `ENGINE:17`."""
     ref, colon, kind = _read(text, "--after").rpartition(":")
     is_engines = ref and kind[:1].isdigit() and not ref.startswith("after")  # `afterok:17` is written for sbatch
     if not colon or is_engines:

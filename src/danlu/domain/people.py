@@ -1,4 +1,4 @@
-"""People, teams, and the one table of who may do what."""
+"""People, teams, and the single table of rights."""
 
 import re
 from collections.abc import Collection
@@ -10,7 +10,7 @@ from danlu.errors import Forbidden, Invalid
 
 
 class Role(StrEnum):
-    """What somebody is to the whole installation; leading is said for each team."""
+    """The role of a person in the whole installation. The role of a leader belongs to a team."""
 
     MEMBER = "member"
     ADMIN = "admin"
@@ -20,12 +20,12 @@ class Role(StrEnum):
 class Membership:
     team: str
     is_leader: bool = False
-    is_mapped: bool = False  # came with a group of the sign-on, and goes with it
+    is_mapped: bool = False  # comes from a group of the sign-on, and ends with the group
 
 
 @dataclass(frozen=True, slots=True)
 class Person:
-    """An account. `password` is a slow hash, empty if there is none; `subject` who they are to the sign-on."""
+    """An account. `password` is a slow hash, or empty; `subject` is the identity of the person at the sign-on."""
 
     name: str
     created_at: datetime
@@ -45,7 +45,7 @@ class Team:
 
 @dataclass(frozen=True, slots=True)
 class Invitation:
-    """A leader asks an account into a team. It counts for nothing until its person joins."""
+    """A leader invites an account into a team. The invitation has no effect until the person joins."""
 
     user: str
     team: str
@@ -63,8 +63,8 @@ class Actor:
     origin: str = ""  # where the request comes from, for the audit log
     # (team, user): the actor leads the team, and may read and enter the jobs that this user submitted for it
     trusted_with: frozenset[tuple[str, str]] = frozenset()
-    is_alone: bool = False  # it is their own installation, to which nobody else comes
-    is_unix_user: bool = False  # the kernel says that they are the Unix user of this name
+    is_alone: bool = False  # a personal installation that no other person can reach
+    is_unix_user: bool = False  # the kernel confirms that the actor is the Unix user of this name
 
     @property
     def is_admin(self) -> bool:
@@ -80,13 +80,13 @@ class Actor:
 class RequestState(StrEnum):
     ASKED = "ASKED"
     APPROVED = "APPROVED"  # by a leader of the team
-    OPENED = "OPENED"  # the account is there
+    OPENED = "OPENED"  # the account exists
     REFUSED = "REFUSED"
 
 
 @dataclass(frozen=True, slots=True)
 class AccountRequest:
-    """Somebody wants an account in a team."""
+    """A request for an account in a team."""
 
     id: str
     name: str
@@ -103,7 +103,7 @@ class AccountRequest:
 
 @dataclass(frozen=True, slots=True)
 class Boost:
-    """A leader put somebody's jobs for the team first for some days. Without a team: all of their jobs."""
+    """A leader put a person's jobs for the team first for some days. Without a team: all jobs of the person."""
 
     id: str
     user: str
@@ -116,7 +116,7 @@ class Boost:
 
 @dataclass(frozen=True, slots=True)
 class AuditEntry:
-    """Who changed what, when, and from where. `seq` is given by the store."""
+    """A change in the audit log: the person, the action, the time and the origin. The store sets `seq`."""
 
     at: datetime
     who: str
@@ -128,11 +128,11 @@ class AuditEntry:
 
 
 def is_boosted(boosted: Collection[str], user: str, team: str) -> bool:
-    """`boosted` has people (`li`) for all of their jobs, and members (`li@nlp`) for those for this team."""
+    """`boosted` contains people (`li`) for all their jobs, and members (`li@nlp`) for their jobs for this team."""
     return bool(boosted) and (user in boosted or f"{user}@{team}" in boosted)
 
 
-# Kinds of people, seen from the thing that is acted on. Administrators may everything.
+# The relation of a person to the target of an action. Administrators may do everything.
 OWNER, TEAMMATE, LEADER, TRUSTED_LEADER, STRANGER, ANYBODY = (
     "owner", "team-mate", "leader", "trusted leader", "stranger", "anybody",
 )  # fmt: skip
@@ -142,7 +142,7 @@ _PRIVATE = frozenset({OWNER, TRUSTED_LEADER})
 _OF_THE_TEAM = frozenset({OWNER, TEAMMATE, LEADER})
 _LEADERS = frozenset({LEADER})
 
-# verb: which kinds of people, besides administrators, may do it. ANYBODY needs no account.
+# verb: the kinds of people, besides administrators, with this right. `ANYBODY` needs no account.
 RIGHTS: dict[str, frozenset[str]] = {
     "job.submit": frozenset({OWNER}),
     "job.list": _EVERYONE,
@@ -183,13 +183,13 @@ RIGHTS: dict[str, frozenset[str]] = {
     "team.list": _EVERYONE,
     "team.show": _EVERYONE,
     "team.create": _NOBODY,
-    "team.add": _LEADERS,  # a leader's is an invitation, an administrator's word is enough
+    "team.add": _LEADERS,  # a leader only invites; an administrator adds directly
     "team.join": frozenset({OWNER}),
     "team.leave": frozenset({OWNER}),
     "team.remove": _LEADERS,
     "team.leader": _NOBODY,
     "quota.show": _EVERYONE,
-    "quota.set": _LEADERS,  # what another member's jobs for the team hold; all else: administrators
+    "quota.set": _LEADERS,  # limits on another member's jobs for the team; all other quotas: administrators
     "usage.show": _OF_THE_TEAM,
     "boost.set": _LEADERS,
     "boost.list": _OF_THE_TEAM,
@@ -198,7 +198,7 @@ RIGHTS: dict[str, frozenset[str]] = {
 
 
 def kinds_of(actor: Actor, owner: str, teams: Collection[str] = ()) -> frozenset[str]:
-    """What the actor is to something of this owner and these teams."""
+    """The relations of the actor to an object of this owner and these teams."""
     kinds = set()
     if actor.name == owner:
         kinds.add(OWNER)
@@ -217,10 +217,10 @@ def may(actor: Actor, verb: str, owner: str, teams: Collection[str] = ()) -> boo
 
 
 def demand(actor: Actor, verb: str, owner: str, what: str, *, teams: Collection[str] = (), ask: str = "") -> None:
-    """Refuse with a sentence unless the actor may; the hint says whom to `ask`, which the table knows too."""
+    """Refuse with a sentence unless the actor has the right. The hint names whom to `ask`; default: from the table."""
     if may(actor, verb, owner, teams):
         return
-    # Which team it is, nobody learns this way.
+    # The message must not reveal the team.
     others = "a leader of the team or an administrator" if LEADER in RIGHTS[verb] else "an administrator"
     if not owner:
         raise Forbidden(f"{actor.name} may not do this with {what}", f"ask {ask or others}")

@@ -1,4 +1,4 @@
-"""How much a person or a team may hold at once, and spend in a period; and that as people write it."""
+"""Quotas: how much a person or a team may hold at once and spend in a period, and the text form of a quota."""
 
 import difflib
 import re
@@ -20,7 +20,7 @@ class Period(StrEnum):
     MONTH = "month"
 
     def start(self, now: datetime) -> datetime:
-        """When the period that `now` is in began: midnight UTC, of Monday, of the first."""
+        """The start of the period of `now`: midnight UTC of the day, of Monday, or of the first of the month."""
         midnight = now.replace(hour=0, minute=0, second=0, microsecond=0)
         match self:
             case Period.DAY:
@@ -32,7 +32,7 @@ class Period(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Quota:
-    """None does not limit. Shards count against `gpus` too, as the part of a card that they are."""
+    """None means no limit. Shards also count against `gpus`, as fractions of a card."""
 
     gpus: int | None = None
     shards: int | None = None
@@ -41,7 +41,7 @@ class Quota:
     jobs: int | None = None
     gpu_hours: int | None = None  # in each period
     period: Period = Period.MONTH
-    borrow: bool = False  # preemptible jobs may go beyond it while nobody else wants what they take
+    borrow: bool = False  # preemptible jobs may exceed the quota while no other person wants the same resources
 
 
 def user_key(name: str) -> str:
@@ -53,19 +53,19 @@ def team_key(name: str) -> str:
 
 
 def member_key(user: str, team: str) -> str:
-    """A person's jobs for one team: what a leader of the team may limit."""
+    """A person's jobs for one team. A leader of the team may limit these jobs."""
     return f"member:{user}@{team}"
 
 
 def keys_of(user: str, team: str) -> tuple[str, ...]:
-    """Every holder against whose quota a job of this person for this team counts. Both may be empty."""
+    """Every holder with a quota that counts a job of this person for this team. `user` and `team` may be empty."""
     own = (user_key(user),) if user else ()
     if not team:
         return own
     return (*own, team_key(team), member_key(user, team)) if user else (team_key(team),)
 
 
-# As people write it -> the field of Quota that it sets. Each takes a number, or `none` for no limit.
+# The written name -> the field of `Quota`. Each limit takes a number, or `none` for no limit.
 LIMITS = {
     "gpus": "gpus",
     "shards": "shards",
@@ -83,7 +83,7 @@ _UNLIMITED = Quota()
 
 
 def parse_quota(words: Iterable[str], base: Quota = _UNLIMITED) -> Quota:
-    """`gpus=8 borrow=yes` over `base`: what is not named stays. Unknown, repeated and impossible things are refused."""
+    """Apply `gpus=8 borrow=yes` to `base`; other fields stay. Refuse unknown, repeated and impossible words."""
     changes: dict[str, Any] = {}
     for word in words:
         name, equals, text = check_text(word, "a quota", LONGEST_WRITTEN).strip().partition("=")
@@ -130,7 +130,7 @@ def _unknown(name: str) -> Invalid:
 
 
 def render_quota(quota: Quota) -> str:
-    """As `parse_quota` reads it: `gpus=8 borrow=yes`; empty if it limits nothing."""
+    """The text that `parse_quota` reads: `gpus=8 borrow=yes`; empty if the quota limits nothing."""
     parts = [f"{name}={_written(name, value)}" for name, value in limits_of(quota).items() if value is not None]
     if quota.gpu_hours is not None:
         parts.append(f"period={quota.period}")
@@ -146,7 +146,7 @@ def _written(name: str, value: int) -> str:
 
 
 def limits_of(quota: Quota) -> dict[str, int | None]:
-    """Each limit by its written name, None where there is none."""
+    """Each limit by its written name; None means no limit."""
     return {name: getattr(quota, field) for name, field in LIMITS.items()}
 
 

@@ -1,4 +1,4 @@
-"""What was asked, as it was written, turned into a job's spec and back."""
+"""A submit request as written, and its conversion into a job's spec and back."""
 
 import re
 from collections.abc import Mapping
@@ -46,7 +46,7 @@ class JobRequest:
     shm: str | int = 0
     nodes: str | int = 1
     time: str | int = ""
-    priority: str | int = ""  # the queue's, or DEFAULT_PRIORITY
+    priority: str | int = ""  # empty: the queue's default, or DEFAULT_PRIORITY
     env: Mapping[str, str] = field(default_factory=dict)
     label: Mapping[str, str] = field(default_factory=dict)
     array: str = ""
@@ -62,7 +62,7 @@ class JobRequest:
     environ: Mapping[str, str] | None = None
 
 
-# Texts that may be longer than one ask.
+# Texts that may be longer than `LONGEST_WRITTEN`.
 LONGEST = {"workdir": LONGEST_PATH, "name": LONGEST_NAME, "array": LONGEST_ARRAY}
 _RUNNERS = ("python", "bash", "sh", "torchrun", "accelerate", "deepspeed")
 REQUEST_NAMES = tuple(f.name for f in fields(JobRequest))
@@ -71,8 +71,8 @@ REQUEST_NAMES = tuple(f.name for f in fields(JobRequest))
 def spec_of(
     wanted: JobRequest, *, default_time: timedelta | None = None, default_priority: int | None = None
 ) -> tuple[JobSpec, ArrayAsk | None]:
-    """Read the wish; nonsense is refused by the option's name. `after` is left to who can look ids up, the queue and
-    the team that are meant to who knows the rules."""
+    """Parse the request; refuse an invalid value with the option's name. Code outside resolves `after`, which needs a
+    lookup of ids, and the effective queue and team, which need the rules."""
     model, gpus = parse_gpus(wanted.gpus)
     array = parse_array(wanted.array) if wanted.array else None
     if wanted.workdir and not wanted.workdir.startswith("/"):
@@ -111,8 +111,7 @@ def spec_of(
 
 
 def check_request(wanted: JobRequest) -> None:
-    """Refuse, before anybody looks inside, texts that no system passes to a program, and texts that others would have
-    to read for ever."""
+    """Before any parsing, refuse texts that no system passes to a program, and texts too long for later readers."""
     for name in REQUEST_NAMES:
         if isinstance(value := getattr(wanted, name), str):
             check_text(value, f"--{name}", LONGEST.get(name, LONGEST_WRITTEN))
@@ -132,7 +131,7 @@ def check_request(wanted: JobRequest) -> None:
 
 
 def request_of(spec: JobSpec) -> JobRequest:
-    """The spec as it could have been written; dependencies and the submitter's environment are not repeated."""
+    """A request for this spec, without the dependencies and the submitter's environment."""
     ask = spec.ask
     return JobRequest(
         command=spec.command,
@@ -161,12 +160,12 @@ def request_of(spec: JobSpec) -> JobRequest:
 
 
 def outline(wanted: JobRequest) -> JobRequest:
-    """What the rules of a queue look at, without the parts that may be long: it is read once for each queue."""
+    """The options that queue rules check, without the long parts: the result is parsed once for each queue."""
     return replace(wanted, command=wanted.command[:1], array="", env={}, label={}, environ=None)
 
 
 def changed_request(wanted: JobRequest, changes: Mapping[str, Any]) -> JobRequest:
-    """A wish with other options; `--gpus` takes the place of `--shards` and the other way round."""
+    """The request with other options; `--gpus` replaces `--shards`, and `--shards` replaces `--gpus`."""
     if changes.get("gpus") and "shards" not in changes:
         changes = {**changes, "shards": 0}
     if changes.get("shards") and "gpus" not in changes:
@@ -176,7 +175,7 @@ def changed_request(wanted: JobRequest, changes: Mapping[str, Any]) -> JobReques
 
 def default_name(command: tuple[str, ...]) -> str:
     """`python train.py --lr 1` -> train.py: the program or script, never its arguments.
-    Names are seen by people who may not see commands."""
+    People without the right to see commands can see names."""
     program = command[0].rpartition("/")[2][:LONGEST_NAME] if command else ""
     if program.startswith(_RUNNERS):
         script = next((word for word in command[1:] if not word.startswith("-")), "")

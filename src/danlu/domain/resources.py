@@ -1,4 +1,4 @@
-"""What a job asks for, what machines have, and where a job sits."""
+"""The resources of a job, of a machine, and of a seat."""
 
 import re
 from dataclasses import dataclass
@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from danlu.errors import Invalid
 
 SHARDS_PER_GPU = 64
-# Where the processes of one job meet: below the ports that systems give out by themselves, and not where torchrun meets
-# unless told (29500).
+# Ports at which the processes of a job meet: below the ephemeral ports of the system, and without the default port of
+# torchrun (29500).
 MEETING_PORTS = range(23_000, 29_000)
 
 _VENDOR_WORDS = frozenset({"nvidia", "geforce", "tesla", "quadro", "amd", "instinct", "radeon"})
@@ -15,15 +15,15 @@ _VENDOR_WORDS = frozenset({"nvidia", "geforce", "tesla", "quadro", "amd", "insti
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """Resources wanted. Either whole GPUs or shards of one GPU, never both."""
+    """Requested resources. Either whole GPUs or shards of one GPU, never both."""
 
     gpus: int = 0
     gpu_model: str | None = None
     shards: int = 0
     cpus: int = 1
     memory_mib: int = 0  # 0: none reserved, none enforced
-    nodes: int = 1  # so many machines at once, each with all of the above
-    shm_mib: int = 0  # shared memory; 0: no wish
+    nodes: int = 1  # number of machines at the same time, each with all of the above
+    shm_mib: int = 0  # shared memory; 0: no request
 
     def __post_init__(self) -> None:
         if min(self.gpus, self.shards, self.memory_mib, self.shm_mib) < 0:
@@ -61,7 +61,7 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Seat:
-    """Where a run sits: a node, and which of its cards. `gpus` are whole; a shard seat has one shared card."""
+    """The place of a run: a node, and some of its cards. `gpus` are whole; a shard seat has one shared card."""
 
     node: str
     cpus: int
@@ -77,9 +77,10 @@ def squeeze(model: str) -> str:
 
 
 def forms_of_model(model: str) -> frozenset[str]:
-    """Every squeezed form that asks for this model: `RTX 3090` answers to rtx3090, 3090, geforcertx3090…
+    """All squeezed names of this model: `RTX 3090` matches rtx3090, 3090, geforcertx3090…
 
-    `A100-SXM4-80GB` also to a100, a100sxm4 and a10080gb; but `RTX 3080 Ti` not to rtx3080, which is another card.
+    `A100-SXM4-80GB` also matches a100, a100sxm4 and a10080gb; but `RTX 3080 Ti` does not match rtx3080, which is
+    another card.
     """
     words = [word for word in re.split(r"[^a-z0-9]+", model.casefold()) if word]
     forms = {squeeze(model)}
@@ -99,5 +100,5 @@ def forms_of_model(model: str) -> frozenset[str]:
 
 
 def model_fits(model: str, wanted: str | None) -> bool:
-    """Does a card of `model` serve an ask for `wanted`? No wish fits every card."""
+    """Whether a card of `model` satisfies a request for `wanted`. `wanted=None` matches every card."""
     return wanted is None or squeeze(wanted) in forms_of_model(model)

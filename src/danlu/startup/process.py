@@ -1,4 +1,4 @@
-"""How a server process comes up: its folders, its lock, its sockets, its log, and its word to who started it."""
+"""How a server process starts: folders, lock, sockets, log, and the message to the process that started the server."""
 
 import argparse
 import contextlib
@@ -37,22 +37,22 @@ class Place:
     """Where this server lives and listens."""
 
     state_dir: str
-    own_socket: str  # only its owner may open it
-    shared_socket: str = ""  # every user of this machine may
+    own_socket: str  # for its owner only
+    shared_socket: str = ""  # for every user of this machine
     listen: str = ""
-    home: str = ""  # the person's own folder, if it is a person's server
-    pretends: str = ""  # the file whose cluster this machine plays
-    options: tuple[str | None, str] = (None, "")  # of a person's server: its file and its pretend cards
-    shared_dir: str = ""  # what the nodes of a cluster must see too, if that is not kept with the rest
+    home: str = ""  # the person's own folder, for a personal server
+    pretends: str = ""  # the configuration of the cluster that this machine plays
+    options: tuple[str | None, str] = (None, "")  # personal server: its configuration and its fake cards
+    shared_dir: str = ""  # the folder that the nodes of a cluster must see too, if not `state_dir`
 
     @property
     def files_dir(self) -> str:
-        """Where logs, snapshots and the folders that they run in are."""
+        """The folder of logs, snapshots and work folders."""
         return self.shared_dir or self.state_dir
 
     @property
     def is_for_one(self) -> bool:
-        """Nobody else can reach it."""
+        """No other person can reach this server."""
         return bool(self.home) and not (self.shared_socket or self.listen)
 
     def addresses(self, *, tls: bool) -> tuple[str, ...]:
@@ -61,7 +61,7 @@ class Place:
 
 
 class Ready:
-    """Tells whoever started this server, through a pipe they hold, that it listens or why it does not."""
+    """Tells the starting process, through a pipe, that the server listens, or the reason for a failure."""
 
     def __init__(self, fd: int | None) -> None:
         self._fd = fd
@@ -90,7 +90,7 @@ class Ready:
 
 
 def prepare_personal(options: argparse.Namespace) -> tuple[Settings, Place]:
-    """A person's own server: state in their own folders, a socket only they may open."""
+    """A personal server: state in the person's own folders, and a socket for this person only."""
     own = paths.make_private(paths.state_dir())
     if options.fake or (options.config is None and options.fake_gpus is None and fake_cluster.remembered(own)):
         return _prepare_pretence(options, own=own)
@@ -110,7 +110,7 @@ def prepare_personal(options: argparse.Namespace) -> tuple[Settings, Place]:
 
 
 def _prepare_pretence(options: argparse.Namespace, *, own: str) -> tuple[Settings, Place]:
-    """A cluster that this machine plays. With `own`, it is a person's server as long as it is up."""
+    """A cluster played by this machine. With `own`, the played cluster is the person's server while up."""
     config = os.path.abspath(options.config) if options.config else fake_cluster.remembered(own) if own else None
     if not config:
         raise Invalid(
@@ -153,7 +153,7 @@ def prepare_shared(options: argparse.Namespace) -> tuple[Settings, Place]:
 
 
 def _check_people(settings: Settings, place: Place) -> None:
-    """May the jobs of all who can come run as they should? Before anything is made: root makes it."""
+    """Check that the jobs of all possible users can run as intended. Call this before root creates folders."""
     is_root = os.getuid() == 0
     if settings.runs_as_submitter and is_root:
         for folder in {place.state_dir, place.files_dir}:
@@ -170,16 +170,16 @@ def _check_people(settings: Settings, place: Place) -> None:
 
 
 def _open_to_runs(settings: Settings, place: Place) -> None:
-    """Runs of others must reach their own folders below."""
+    """Runs of other users must reach their own folders below."""
     if settings.runs_as_submitter and not place.is_for_one:
         safe_folders.check_gives_away(place.files_dir)
         os.chmod(place.files_dir, 0o711)
 
 
 def take_lock(place: Place, ready: Ready) -> IO[str] | None:
-    """The lock that makes this the one server of its state folder; None if another one serves already.
-    It is the kernel's: it goes with the process, however that ends."""
-    # What is played is in folders of its own, but it is the person's server as long as it is up: there is one.
+    """The lock of the only server of a state folder; None if another server is up already.
+    The kernel releases the lock when the process ends, in any way."""
+    # A played cluster has its own folders, but is the person's server while up: a person has a single server.
     folder = place.home if place.pretends and place.home else place.state_dir
     lock = open(os.path.join(folder, "server.lock"), "a+", encoding="ascii")  # noqa: SIM115
     deadline = time.monotonic() + LOCK_PATIENCE_S
@@ -202,13 +202,14 @@ def take_lock(place: Place, ready: Ready) -> IO[str] | None:
             return None
         if time.monotonic() > deadline:
             raise Unreachable("another server holds the state folder but does not answer", f"see {place.state_dir}")
-        time.sleep(0.02)  # it is coming up or going down: one of the two is over soon
+        time.sleep(0.02)  # the other server is starting or stopping: soon up or gone
 
 
 @contextlib.contextmanager
 def remembered(place: Place) -> Iterator[None]:
-    """From now on a server that a command starts by itself is this one: only what comes up is remembered, so that a
-    refused file stands in nobody's way. What is played is over with its proper end; then it is the person's own."""
+    """Remember the options of this server for servers that a command starts by itself. Only a running server is
+    remembered: a refused configuration must not block later commands. A played cluster is forgotten at its
+    regular end; later commands start the person's own server."""
     if place.home and place.pretends:
         fake_cluster.remember(place.home, place.pretends)
     elif place.home:
@@ -241,7 +242,7 @@ def server_user() -> str:
 
 
 def told_of(place: Place, settings: Settings) -> str:
-    """What somebody who starts it should know."""
+    """Notes for the person who starts the server."""
     if not place.pretends:
         if place.is_for_one or settings.runs_as_submitter:
             return ""
@@ -254,7 +255,7 @@ def told_of(place: Place, settings: Settings) -> str:
 
 
 def _beside(place: Place) -> str:
-    """How to have a pretended cluster all the same."""
+    """How to start the played cluster beside the running server."""
     return (
         "`danlu down` stops it (its jobs go on); or have both, with a folder for this one: "
         f"`DANLU_HOME=/tmp/{os.path.basename(place.state_dir)} danlu up --config {place.pretends} --fake`, "
@@ -272,7 +273,7 @@ def answers(path: str) -> bool:
 
 
 def unix_sockets(place: Place) -> list[socket.socket]:
-    """The listening Unix sockets; leftovers of a killed server are ours to remove, as we hold the lock."""
+    """The listening Unix sockets. The lock allows this process to remove leftovers of a killed server."""
     sockets = []
     for path, mode in ((place.own_socket, 0o600), (place.shared_socket, 0o666)):
         if path:
@@ -307,7 +308,7 @@ def split_address(listen: str) -> tuple[str, int]:
 
 
 def reachable(place: Place, address: str) -> str:
-    """The address as a person would type it: one does not connect to `every interface`."""
+    """The address as a person would type it: a client cannot connect to `every interface`."""
     host, port = split_address(place.listen)
     if host not in ("0.0.0.0", "::"):
         return address
@@ -315,7 +316,7 @@ def reachable(place: Place, address: str) -> str:
 
 
 def read_secret(key: str, path: str) -> str:
-    """What the file that `key` names holds; empty if it names none."""
+    """The content of the file named by the setting `key`; empty without a file."""
     if not path:
         return ""
     try:
@@ -329,17 +330,17 @@ def read_secret(key: str, path: str) -> str:
 
 
 def log_to(state_dir: str | None) -> None:
-    """To the state folder for a detached server, to the terminal for one in the foreground."""
+    """A detached server logs to the state folder, a server in the foreground to the terminal."""
     handler: logging.Handler = logging.StreamHandler()
     if state_dir:
         path = os.path.join(state_dir, "server.log")
         handler = logging.handlers.RotatingFileHandler(path, maxBytes=LOG_BYTES, backupCount=2)
     level = logging.DEBUG if os.environ.get("DANLU_DEBUG") else logging.INFO
     logging.basicConfig(handlers=[handler], level=level, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-    # Below this, what carries WebSockets writes down whole requests, tokens included.
+    # Below INFO, the WebSocket libraries log whole requests, including tokens.
     for name in ("uvicorn", "websockets"):
         logging.getLogger(name).setLevel(logging.INFO)
-    # What they say at each start is of no use to who reads it.
+    # The messages of these libraries at each start do not help the reader of the log.
     for name in ("alembic", "uvicorn.error"):
         logging.getLogger(name).setLevel(logging.WARNING)
     log.debug("DANLU_DEBUG is set: more is written down")
@@ -354,7 +355,7 @@ def make_folders(place: Place) -> None:
     if place.shared_dir:
         try:
             safe_folders.recognise(place.state_dir, place.shared_dir)
-            safe_folders.make_way_to(place.shared_dir)  # runs of others pass there
+            safe_folders.make_way_to(place.shared_dir)  # runs of other users pass through these folders
             paths.make_private(place.shared_dir)
             safe_folders.mark(place.state_dir, place.shared_dir)
         except PermissionError as error:
@@ -366,8 +367,8 @@ def make_folders(place: Place) -> None:
 
 
 def _remembered_options(own: str, options: argparse.Namespace) -> tuple[str | None, str]:
-    """What was asked for, or the options of the last explicit `danlu up`: a server that a command starts by itself is
-    the same one."""
+    """The given options, or the options of the last explicit `danlu up`: a server that a command starts by itself is
+    the same server."""
     fake_gpus = options.fake_gpus if options.fake_gpus is not None else os.environ.get("DANLU_FAKE_GPUS")
     if options.config is not None or fake_gpus is not None:
         config = os.path.abspath(options.config) if options.config else None

@@ -1,4 +1,4 @@
-"""All active jobs in memory, in the shape the scheduling loop needs. A change costs its own size, not the queue's."""
+"""All active jobs in memory, indexed for the scheduling loop. A change costs its own size, not the queue's."""
 
 import asyncio
 from bisect import bisect_left, insort
@@ -14,8 +14,8 @@ from danlu.domain.resources import Ask
 
 
 class Group:
-    """Jobs that wait as one: a single job, or the tasks of an array that have not started.
-    `stamp` is another one after every change of the group, so that whatever was worked out from it can be kept."""
+    """Jobs that share a place in the queue: a single job, or the tasks of an array that have not started. Every change
+    of the group sets a new `stamp`, so that results computed from the group can be cached."""
 
     __slots__ = ("_again", "_free", "_fresh", "key", "running", "seq", "spec", "stamp", "user")
 
@@ -23,11 +23,11 @@ class Group:
         self.key = first.group
         self.user = first.user
         self.spec: JobSpec = first.spec
-        self.seq = first.seq  # of the first that waits; never rises while any of them does
+        self.seq = first.seq  # of the first waiting job; never rises while any job of the group waits
         self.running = running
         self.stamp = 0
         self._free = 0
-        # Nearly all leave from the front. Those that come back for another attempt are few: a small sorted list.
+        # Nearly all jobs leave from the front. Few jobs come back for another attempt: a small sorted list.
         self._fresh: OrderedDict[JobId, int] = OrderedDict()
         self._again: list[tuple[int, JobId]] = []
 
@@ -49,17 +49,17 @@ class Group:
 
     @property
     def count(self) -> int:
-        """How many wait."""
+        """The number of waiting jobs."""
         return len(self._fresh) + len(self._again)
 
     @property
     def free(self) -> int:
-        """How many of them wait for room only."""
+        """The number of jobs that wait only for free resources."""
         return self._free
 
     @property
     def blocked(self) -> bool:
-        """Every one of them waits for another job."""
+        """Every job of the group waits for another job."""
         return self._free == 0
 
     @property
@@ -83,7 +83,7 @@ class Group:
 
 
 class ActiveJobs:
-    """Whoever commits a change applies it, in the order of the commits and before awaiting anything else."""
+    """The code that commits a change applies the change: in the order of the commits, and before any other `await`."""
 
     def __init__(self, jobs: Iterable[Job] = ()) -> None:
         self._jobs: dict[str, Job] = {}
@@ -91,19 +91,19 @@ class ActiveJobs:
         self._holding: dict[str, Job] = {}
         self._groups: dict[str, Group] = {}
         self._order: list[Group] = []
-        self._active: dict[str, int] = {}  # by group, as is the next
+        self._active: dict[str, int] = {}  # by group, like `_running`
         self._running: dict[str, int] = {}
         self._users: dict[str, int] = {}
-        self.users: Mapping[str, int] = MappingProxyType(self._users)  # who has active jobs, and how many
+        self.users: Mapping[str, int] = MappingProxyType(self._users)  # users with active jobs, and how many
         self._dependents: dict[str, dict[JobId, None]] = {}
         self._counts = dict.fromkeys((state for state in JobState if state in ACTIVE), 0)
         self._watchers: dict[str, dict[asyncio.Future[Job], None]] = {}
         self._stamp = 0
-        self.moves = 0  # how many changes were applied since the beginning
+        self.moves = 0  # the number of changes applied since the start
         self.apply(jobs)
 
     def apply(self, jobs: Iterable[Job]) -> None:
-        """These are committed. Versions that are not newer than what is known are skipped, ended jobs leave."""
+        """Apply committed jobs. Skip versions that are not newer than the known version; remove ended jobs."""
         for job in jobs:
             known = self._jobs.get(job.id)
             if known is not None and known.version >= job.version:
@@ -119,14 +119,14 @@ class ActiveJobs:
             self._wake(job)
 
     def groups(self) -> Sequence[Group]:
-        """All that waits, high priority first, then in order of submission. Holds until the next `apply`."""
+        """All waiting groups, high priority first, then in order of submission. Valid until the next `apply`."""
         return self._order
 
     def group(self, key: str) -> Group | None:
         return self._groups.get(key)
 
     def next_ids(self, key: str, n: int) -> tuple[JobId, ...]:
-        """The first `n` jobs of the group that wait for room only."""
+        """The first `n` jobs of the group that wait only for free resources."""
         group = self._groups.get(key)
         if group is None:
             return ()
@@ -146,18 +146,18 @@ class ActiveJobs:
         return ref in self._dependents
 
     def overdue(self) -> set[str]:
-        """Jobs and arrays that queued jobs wait for although they are not active any more."""
+        """Jobs and arrays that are no longer active although queued jobs wait for them."""
         return {ref for ref in self._dependents if not self.active_in(ref)}
 
     def active_in(self, ref: str) -> int:
-        """How many tasks of the array (or: is the job) still active."""
+        """The number of active tasks of the array; for a job: 1 if active, else 0."""
         return self._active.get(ref) or int(ref in self._jobs)
 
     def counts(self) -> Mapping[JobState, int]:
         return MappingProxyType(self._counts)
 
     def watch(self, ref: str) -> "asyncio.Future[Job]":
-        """Done at the next change of this job, or of any task of this array, with the job that changed."""
+        """A future for the next change of this job, or of any task of this array. The result is the changed job."""
         future: asyncio.Future[Job] = asyncio.get_running_loop().create_future()
         self._watchers.setdefault(ref, {})[future] = None
         future.add_done_callback(lambda done: self._forget(ref, done))
@@ -180,7 +180,7 @@ class ActiveJobs:
                     future.set_result(job)
 
     def _stay(self, known: Job, job: Job) -> None:
-        """Still in the queue, or still on its seat."""
+        """The job is still in the queue, or still with the engine."""
         self._counts[known.state] -= 1
         self._counts[job.state] += 1
         self._jobs[job.id] = job
@@ -231,7 +231,7 @@ class ActiveJobs:
         group = self._groups.get(job.group)
         if group is None:
             group = self._groups[job.group] = Group(job, self._running.get(job.group, 0))
-            if not self._order or self._order[-1].order < group.order:  # as nearly always
+            if not self._order or self._order[-1].order < group.order:  # the usual case
                 self._order.append(group)
             else:
                 insort(self._order, group, key=_order)
@@ -273,7 +273,7 @@ def _order(group: Group) -> tuple[int, int, str]:
 
 
 def _less(counts: dict[str, int], key: str) -> None:
-    """One less; what comes to nothing is forgotten."""
+    """Decrement a count, and remove the key at zero."""
     if counts[key] == 1:
         del counts[key]
     else:

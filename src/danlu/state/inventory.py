@@ -1,4 +1,4 @@
-"""What jobs can run on: nodes, queues, and the runs of others, as last heard of."""
+"""The last known nodes, queues and runs from outside Danlu."""
 
 from collections.abc import Mapping, Sequence
 
@@ -8,8 +8,9 @@ from danlu.engines.base import ExternalRun, NodeNow, RunState
 
 
 class Inventory:
-    """Fixed where Danlu has the machines to itself. A cluster that has a life of its own tells anew with every look;
-    until it was first heard of, `is_known` is False, and nobody is told that something does not exist."""
+    """The inventory is fixed if Danlu has the machines to itself. A cluster with its own scheduler reports a new
+    inventory at every look. Before the first report `is_known` is False, and no message says that a node or a queue
+    does not exist."""
 
     def __init__(
         self,
@@ -21,12 +22,12 @@ class Inventory:
     ) -> None:
         self.nodes = tuple(nodes)
         self.queues = queues or {}
-        self.others: tuple[ExternalRun, ...] = ()  # those that did not come through Danlu, and are not over
-        self.now: Mapping[str, NodeNow] = {}  # nodes in the engine's own words, where it has some
-        self.room_for = 1 << 62  # how many more runs the queue of the engine takes
+        self.others: tuple[ExternalRun, ...] = ()  # runs from outside Danlu that have not ended
+        self.now: Mapping[str, NodeNow] = {}  # the engine's own report of each node, if any
+        self.room_for = 1 << 62  # how many more runs the queue of the engine accepts
         self._shards_per_gpu = shards_per_gpu
         self.is_known = is_known
-        self.stamp = 0  # another one after every change of what can be planned with
+        self.stamp = 0  # a new number after every change that matters for planning
 
     def heard(
         self,
@@ -38,7 +39,7 @@ class Inventory:
         before = (self.nodes, self.queues, self._seated(), self.now)
         self.nodes, self.queues, self.now = tuple(nodes), dict(queues), dict(now or {})
         self.others = tuple(one for one in others if one.state is not RunState.ENDED)
-        # Who only waits takes nothing: no new plan is needed for them.
+        # Waiting runs take no resources: their changes need no new plan.
         if not self.is_known or before != (self.nodes, self.queues, self._seated(), self.now):
             self.is_known = True
             self.stamp += 1
@@ -48,5 +49,5 @@ class Inventory:
 
     @property
     def shards_per_gpu(self) -> int:
-        """As the first card says; as it is written down if there are none."""
+        """The value of the first card; without cards, the configured value."""
         return next((gpu.shards for node in self.nodes for gpu in node.gpus), self._shards_per_gpu)

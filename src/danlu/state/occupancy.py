@@ -1,4 +1,4 @@
-"""What is taken of a node's cards: by the seats that are known, and by the word of an engine that knows more. Pure."""
+"""The occupied cards of a node: from the known seats, and from the report of an engine that knows more. Pure."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -10,7 +10,7 @@ from danlu.engines.base import NodeNow
 
 @dataclass(frozen=True, slots=True)
 class Sitting:
-    """Somebody on a node. Which cards they have may not be known yet, though it is known that they asked for some."""
+    """A run on a node. Its cards may still be unknown, although the run is known to have asked for cards."""
 
     key: str
     seat: Seat
@@ -24,15 +24,15 @@ class Sitting:
 
 @dataclass(frozen=True, slots=True)
 class Fill:
-    """Of one card: whole, in parts, or free; and who has it."""
+    """The occupancy of a card: whole, in parts, or free; with the keys of its runs."""
 
     is_whole: bool
-    shards: int  # taken of a shared one
+    shards: int  # taken shards of a shared card
     keys: tuple[str, ...]
 
 
 def fill(node: Node, sitting: Sequence[Sitting], now: NodeNow | None) -> dict[int, Fill]:
-    """By the numbers of cards. No card that somebody says is taken counts as free, even if nobody knows whose it is."""
+    """The occupancy by card index. A card with a report of use never counts as free, even if its run is unknown."""
     found = [*sitting, *_guessed(sitting, now or NodeNow())]
     whole = {index for one in found for index in one.seat.gpus}
     parts: Counter[int] = Counter()
@@ -51,12 +51,12 @@ def fill(node: Node, sitting: Sequence[Sitting], now: NodeNow | None) -> dict[in
 
 
 def cards_of(seat: Seat) -> tuple[int, ...]:
-    """The cards that it has, or has a part of."""
+    """The cards that a seat holds, whole or in part."""
     return seat.gpus if seat.shared_gpu is None else (seat.shared_gpu,)
 
 
 def unknown_seats(node: str, seats: Iterable[Seat], now: NodeNow) -> list[Seat]:
-    """Cards that are taken, as the engine says, beyond what these seats have."""
+    """Cards that the engine reports as taken beyond these seats."""
     whole: set[int] = set()
     parts: Counter[int] = Counter()
     for seat in seats:
@@ -71,7 +71,7 @@ def unknown_seats(node: str, seats: Iterable[Seat], now: NodeNow) -> list[Seat]:
 
 
 def _guessed(sitting: Sequence[Sitting], now: NodeNow) -> list[Sitting]:
-    """The cards that nobody is known to have; of the only one who can have them, or of nobody."""
+    """Taken cards without a known run: given to the only run that can have them, else to no run."""
     node = sitting[0].seat.node if sitting else ""
     left = unknown_seats(node, (one.seat for one in sitting), now)
     whole, parts = [seat for seat in left if seat.gpus], [seat for seat in left if not seat.gpus]

@@ -1,4 +1,4 @@
-"""The people in hand: every change is written first, then shown to who looks."""
+"""People in memory: every change is written first, then shown to readers."""
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
@@ -11,13 +11,13 @@ from danlu.store.people_protocol import Limit, Member, NoBoost, NoInvitation, Pe
 
 
 class Roster:
-    """All changes of people, teams, requests, quotas and boosts go through here.
-    `on_change` is called after each; `stamp` is another one then."""
+    """All changes of people, teams, requests, quotas and boosts go through this class.
+    Each change calls `on_change` and sets a new `stamp`."""
 
     def __init__(self, store: PeopleStore, people: People, on_change: Callable[[], None] = lambda: None) -> None:
         self._store = store
         self._on_change = on_change
-        self._is_unsure = False  # a write broke off, and whether it counts is not known yet
+        self._is_unsure = False  # a write was interrupted, and its outcome is not known yet
         self._reading = asyncio.Lock()
         self.stamp = 0
         self._begin(people)
@@ -53,7 +53,7 @@ class Roster:
 
     @property
     def boosts(self) -> Mapping[str, Boost]:
-        """Ended ones too."""
+        """Including ended boosts."""
         return self._boosts
 
     def memberships(self, user: str) -> tuple[Membership, ...]:
@@ -73,18 +73,19 @@ class Roster:
         return self._invitations.get((user, team))
 
     def invitations(self, *, user: str = "", team: str = "") -> tuple[Invitation, ...]:
-        """Open ones of a person or of a team, sorted by both names."""
+        """Open invitations of a person or of a team, sorted by team and person."""
         found = (one for one in self._invitations.values() if one.user == user or one.team == team)
         open_ones = (one for one in found if not self.is_in(one.user, one.team))
         return tuple(sorted(open_ones, key=lambda one: (one.team, one.user)))
 
     def boosted(self, now: datetime) -> frozenset[str]:
-        """Whose jobs go first now, as `is_boosted` reads it."""
+        """The people whose jobs go first now, in the form that `is_boosted` reads."""
         active = (one for one in self._boosts.values() if one.created_at <= now < one.until)
         return frozenset(f"{one.user}@{one.team}" if one.team else one.user for one in active)
 
     async def record(self, changes: Sequence[PeopleChange], audit: Sequence[AuditEntry] = ()) -> None:
-        """All of it or none, durable and shown when it returns; also if who asked for it goes away meanwhile."""
+        """Write all changes or none. After the return, the changes are durable and visible. A cancelled caller does not
+        stop the write."""
         await asyncio.shield(asyncio.ensure_future(self._recorded(tuple(changes), audit)))
 
     async def _recorded(self, changes: Sequence[PeopleChange], audit: Sequence[AuditEntry]) -> None:
@@ -95,17 +96,17 @@ class Roster:
         except StoreDown:
             self._is_unsure = True
             raise
-        # Answers come in the order of the writes, so what is shown last was written last.
+        # Answers come in the order of the writes, so the last change shown is the last change written.
         self._show(changes)
         self._tell()
 
     async def _look_again(self) -> None:
-        """The disk knows better: a commit whose answer was lost may have been made all the same."""
+        """Read the people from disk: a commit may have succeeded although its answer was lost."""
         async with self._reading:
             while self._is_unsure:
                 stamp = self.stamp
                 people = await self._store.people()
-                # Else something was written while this was read, and may not be in it.
+                # Otherwise a write happened during this read, and the result may lack the change.
                 if stamp == self.stamp:
                     self._is_unsure = False
                     self._begin(people)

@@ -1,4 +1,4 @@
-"""The active jobs, and the rules they are under, as `plan()` wants to see them."""
+"""Snapshots of the active jobs and their rules, in the form that `plan()` reads."""
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -18,24 +18,25 @@ from danlu.state.occupancy import unknown_seats
 from danlu.state.people import Roster
 from danlu.state.usage import Tally
 
-# So long an engine may not yet know whose cards are that are taken, or that they are free again.
+# How long an engine's card usage may lag behind its job list.
 MOMENT = timedelta(seconds=10)
 
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """What holds beside the jobs: nodes and queues, people with their quotas, what they used."""
+    """The state besides the jobs: nodes and queues, people with their quotas, and past usage."""
 
     roster: Roster
     tally: Tally
     inventory: Inventory = field(default_factory=Inventory)
     grace: timedelta = timedelta(seconds=30)
     abilities: Abilities = Abilities()  # of the engine
-    waiting_there: int = 1 << 62  # how many jobs of one person may wait in that queue
+    waiting_there: int = 1 << 62  # how many jobs of one person may wait in the engine's queue
 
 
 class Outlook:
-    """Makes snapshots, keeping what did not change since the last one; holds the last plan for who asks why."""
+    """Makes snapshots, and reuses the parts that did not change since the last snapshot. Holds the last plan, to
+    explain why a job waits."""
 
     def __init__(self, standing: Standing) -> None:
         self.plan = Plan()
@@ -44,11 +45,11 @@ class Outlook:
         self._stamp = standing.roster.stamp
         self._waiting: dict[str, tuple[int, Waiting]] = {}
         self._given: dict[str, tuple[int, Holding | Waiting]] = {}
-        self._unknown_since: dict[str, datetime] = {}  # cards that somebody has of whom nothing is known
+        self._unknown_since: dict[str, datetime] = {}  # taken cards of unknown runs
 
     @property
     def stamp(self) -> tuple[int, int]:
-        """Another one whenever people, their quotas, or what there is to run on have changed."""
+        """Changes whenever people, their quotas, or the inventory change."""
         return self.standing.roster.stamp, self.standing.inventory.stamp
 
     def snapshot(
@@ -59,9 +60,9 @@ class Outlook:
         ended: Sequence[Job] = (),
         charges: Iterable[Charge] = (),
     ) -> Snapshot:
-        """Everything active as it stands, less the runs that are known to be over but not yet written down;
-        `charges` are what these have used.
-        Nothing that happens later changes it: another thread may think about it."""
+        """All active jobs, without the runs in `ended`: these runs are over, but not yet written. `charges` is
+        the usage of these runs.
+        Later changes do not affect the snapshot: another thread may use it."""
         standing, quotas = self.standing, dict(self.standing.roster.quotas)
         if self._stamp != standing.roster.stamp:
             self._stamp = standing.roster.stamp
@@ -69,7 +70,7 @@ class Outlook:
         given = self._all_given(active_jobs, {job.id for job in ended}, now)
         holding = [one for one in given if isinstance(one, Holding)]
         others = [_other_holding(one) for one in standing.inventory.others if one.seats]
-        # Among one person's jobs there is nobody to be fair to.
+        # With a single person's jobs, fair share has no meaning.
         is_shared = len(active_jobs.users) > 1 or bool(quotas)
         return Snapshot(
             now,
@@ -89,8 +90,8 @@ class Outlook:
         )
 
     def _of_nobody(self, held: Sequence[Holding], now: datetime) -> list[Holding]:
-        """Cards that are taken though nobody is known to have them. Where runs come and go that is so for a moment, in
-        which nobody shall be asked to make room."""
+        """Taken cards without a known run. Such cards are normal for a moment while runs start and end; in that moment
+        no job should be asked to make room."""
         told = self.standing.inventory.now
         seats: dict[str, list[Seat]] = {}
         for seat in chain.from_iterable((one.seat, *one.more) for one in held) if told else ():
@@ -105,7 +106,7 @@ class Outlook:
         return [Holding(key, seat, now if key in is_new else None) for key, seat in unknown.items()]
 
     def _all_given(self, active_jobs: ActiveJobs, over: Collection[str], now: datetime) -> list[Holding | Waiting]:
-        """What the engine has: on its seat, or waiting for one there."""
+        """All jobs that the engine has: on a seat, or waiting for a seat there."""
         given: dict[str, tuple[int, Holding | Waiting]] = {}
         for job in active_jobs.holding():
             if job.id not in over:
@@ -123,7 +124,7 @@ class Outlook:
         return replace(held, ask=job.spec.ask) if self.standing.abilities.places else held
 
     def _entries(self, active_jobs: ActiveJobs, freed: Mapping[str, int]) -> tuple[Waiting, ...]:
-        """All that waits; of the arrays in `freed` so many running tasks are over."""
+        """All waiting groups. `freed`: by array, how many running tasks have ended."""
         waiting: dict[str, tuple[int, Waiting]] = {}
         for group in active_jobs.groups():
             known = self._waiting.get(group.key)
@@ -139,7 +140,7 @@ class Outlook:
         return tuple(entries)
 
     def _waiting_of(self, active_jobs: ActiveJobs, group: Group, freed: int = 0) -> Waiting:
-        """A group of queued jobs; `freed` of its running tasks are over."""
+        """A group of queued jobs; `freed` of its running tasks have ended."""
         spec, at_once = group.spec, group.spec.at_once
         person = self.standing.roster.persons.get(group.user)
         blocked = _blocked(active_jobs, group) if group.blocked else None
@@ -161,7 +162,7 @@ def entry_of(
     may_start: int = 1,
     blocked: Reason | None = None,
 ) -> Waiting:
-    """Somebody's jobs of this spec, as they wait."""
+    """The queue entry of a person's jobs with this spec."""
     return Waiting(
         key=key,
         ask=spec.ask,
@@ -179,7 +180,7 @@ def entry_of(
 
 
 def holding_of(job: Job, now: datetime, grace: timedelta = timedelta(0)) -> Holding:
-    """A run on its seat; one that is only being started has all its time before it."""
+    """A run on its seat. A run that is still starting has all its time left."""
     assert job.seat is not None
     spec, started_at = job.spec, job.started_at or now
     ends_at = started_at + spec.time_limit if spec.time_limit else None
@@ -201,7 +202,7 @@ def holding_of(job: Job, now: datetime, grace: timedelta = timedelta(0)) -> Hold
 
 
 def _other_holding(other: ExternalRun) -> Holding:
-    """A run beside Danlu takes its place, and counts against the quotas of its owner."""
+    """A run from outside Danlu takes its place, and counts against the quotas of its owner."""
     return Holding(
         other.id,
         other.seats[0],

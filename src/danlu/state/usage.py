@@ -1,4 +1,4 @@
-"""What was used, in hand for the scheduler: faded over time, and in the running period."""
+"""Past usage in memory for the scheduler: decayed over time, and in the current period."""
 
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, time, timedelta
@@ -8,28 +8,28 @@ from danlu.domain.quota import Quota, keys_of
 
 _DAY = timedelta(days=1)
 _LONGEST_PERIOD = timedelta(days=31)
-_HALF_LIVES = 10  # what is older counts for less than a thousandth
+_HALF_LIVES = 10  # older usage counts for less than a thousandth
 
 
 class Tally:
-    """`charges` are those since `Tally.since`; more do no harm. All keys are those of `quota.keys_of`."""
+    """`charges` begins at `Tally.since`; older charges do no harm. All keys come from `quota.keys_of`."""
 
     def __init__(self, half_life: timedelta, charges: Iterable[Charge], now: datetime) -> None:
         self._half_life = half_life
-        # Hours as they were worth at a moment: from there they fade as one, however many runs they are of.
+        # The value of the hours at a moment. After this moment the hours of all runs decay together.
         self._faded: dict[str, tuple[float, datetime]] = {}
-        self._days: dict[str, dict[int, float]] = {}  # hours of each day, by its number; all periods begin at midnight
+        self._days: dict[str, dict[int, float]] = {}  # hours by day number; all periods begin at midnight
         self._oldest = (now - _LONGEST_PERIOD).toordinal()
         for charge in charges:
             self.add(charge)
 
     @staticmethod
     def since(half_life: timedelta, now: datetime) -> datetime:
-        """Charges of runs that ended before this do not matter."""
+        """Charges of runs that ended before this time do not matter."""
         return now - max(_HALF_LIVES * half_life, _LONGEST_PERIOD)
 
     def add(self, charge: Charge) -> None:
-        """A run is over. Costs nearly nothing for the many short jobs without a card."""
+        """Add an ended run. The many short jobs without a card cost nearly nothing."""
         if not charge.gpus and not charge.shards:
             return
         for key in keys_of(charge.user, charge.team):
@@ -43,7 +43,7 @@ class Tally:
         self._faded[key] = (now_worth + faded(charge.gpu_hours, latest - charge.ended_at, self._half_life), latest)
 
     def _spread(self, days: dict[int, float], charge: Charge) -> None:
-        """Each day gets what was held on it: a run over midnight counts in both periods with its part."""
+        """Each day gets the hours of that day: a run over midnight counts in both periods with its part."""
         start = max(charge.started_at, _midnight(self._oldest))
         while start < charge.ended_at:
             day = start.toordinal()
@@ -52,11 +52,11 @@ class Tally:
             start = end
 
     def use(self, now: datetime) -> Mapping[str, float]:
-        """GPU-hours of the past, as much as they still count."""
+        """GPU-hours of the past, after decay."""
         return {key: faded(hours, now - at, self._half_life) for key, (hours, at) in self._faded.items()}
 
     def spent(self, quotas: Mapping[str, Quota], now: datetime) -> Mapping[str, float]:
-        """GPU-hours since the period of each quota began, of runs that are over."""
+        """GPU-hours of ended runs since the period of each quota began."""
         self._forget(now)
         found: dict[str, float] = {}
         for key, quota in quotas.items():
@@ -65,7 +65,7 @@ class Tally:
         return found
 
     def _forget(self, now: datetime) -> None:
-        """What no period reaches any more, once a day."""
+        """Drop the days that no period reaches any more, once a day."""
         oldest = (now - _LONGEST_PERIOD).toordinal()
         if oldest > self._oldest:
             self._oldest = oldest

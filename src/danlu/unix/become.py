@@ -1,4 +1,4 @@
-"""What a server of root does in somebody's name: commands with their rights, and the end of what they left."""
+"""Actions of a root server in the name of a user: run commands with the user's rights, remove leftovers."""
 
 import contextlib
 import logging
@@ -14,12 +14,12 @@ from collections.abc import Sequence
 from functools import cache
 
 SETPRIV = "/usr/bin/setpriv"
-FEW = 64  # files that are removed without a process for it
+FEW = 64  # how many files are removed without a separate process
 PATIENCE_S = 20.0  # the owner of a folder can stop the process that removes it
 AGAIN_AFTER_S = 60.0
 log = logging.getLogger(__name__)
 
-# Python ignores some signals, and what it becomes would ignore them too.
+# Python ignores some signals, and the next program would ignore them too.
 _PROGRAM = """\
 import os, sys, _signal
 uid, gid, groups, program, *words = sys.argv[1:]
@@ -36,18 +36,18 @@ except OSError as error:
 
 
 def as_user(uid: int, gid: int, groups: Sequence[int], program: str, words: Sequence[str]) -> tuple[str, list[str]]:
-    """The program and words that become this command of theirs, after giving up all rights.
-    Not `Popen(user=…)`: that waits, without end, for a child whom that user can stop before it is the command."""
+    """The program and words that give up all rights and then become the user's command.
+    Not `Popen(user=…)`: `Popen` waits without limit for the child, and the user can stop the child before `exec`."""
     listed = ",".join(map(str, groups))
-    if words[0] == program and os.path.exists(SETPRIV):  # which takes a tenth of the time, and can give no other name
+    if words[0] == program and os.path.exists(SETPRIV):  # takes a tenth of the time, but cannot set another `argv[0]`
         who = [f"--reuid={uid}", f"--regid={gid}", f"--groups={listed}" if groups else "--clear-groups"]
         return SETPRIV, [SETPRIV, *who, "--", *words]
     return sys.executable, [sys.executable, "-I", "-S", "-c", _PROGRAM, str(uid), str(gid), listed, program, *words]
 
 
 def remove(path: str, patience_s: float = PATIENCE_S) -> None:
-    """A folder that somebody else may have filled. No link is followed, and nothing is removed in there that its
-    owner could not remove: they may have moved a folder into it that holds what is another's."""
+    """Remove a folder that another user may have filled. Follow no link, and remove nothing inside that the folder's
+    owner could not remove: the owner may have moved a folder with another user's files into this folder."""
     fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         os.fchmod(fd, stat.S_IRWXU)
@@ -62,7 +62,7 @@ def remove(path: str, patience_s: float = PATIENCE_S) -> None:
 
 
 def _is_plain(fd: int) -> bool:
-    """A few files and nothing else, as we made it."""
+    """Whether the folder holds only a few files, as the server made it."""
     with os.scandir(fd) as found:
         return all(at < FEW and not one.is_dir(follow_symlinks=False) for at, one in enumerate(found))
 
@@ -71,7 +71,7 @@ def _remove_within(path: str, folder: os.stat_result, patience_s: float) -> None
     until = time.monotonic() + patience_s
     program = "/usr/bin/find"
     everything = [program, ".", "-xdev"]
-    # Folders that their owner closed to themselves are opened first.
+    # First restore the owner's access to folders that the owner has closed.
     opening = [*everything, "-type", "d", "!", "-perm", "-700", "-exec", "chmod", "u+rwx", "{}", ";"]
     for words in (opening, [*everything, "-mindepth", "1", "-delete"]):
         executable = program
@@ -86,7 +86,7 @@ def _remove_within(path: str, folder: os.stat_result, patience_s: float) -> None
             try:
                 process.wait(max(0.0, until - time.monotonic()))
             finally:
-                # With what it started: a `chmod` can be stopped as well. KILL also ends a stopped process.
+                # Kill the whole process group: the user can stop a `chmod` as well. KILL also ends a stopped process.
                 with contextlib.suppress(ProcessLookupError):
                     os.killpg(process.pid, signal.SIGKILL)
 
@@ -116,7 +116,7 @@ class Trash:
                 os.rename(path, target)
 
     def empty(self) -> None:
-        """Start the removal, and do not wait for it."""
+        """Start the removal without waiting."""
         self._is_wanted.set()
         if self._emptying.acquire(blocking=False):
             threading.Thread(target=self._empty, name="trash", daemon=True).start()
@@ -161,5 +161,5 @@ class Trash:
 
 @cache
 def trash_in(folder: str) -> Trash:
-    """The trash of a folder. It is on the same file system, so that folders can be moved there."""
+    """The trash of a folder, on the same file system: folders can be moved there."""
     return Trash(f"{folder}/.trash")

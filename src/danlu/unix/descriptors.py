@@ -1,4 +1,4 @@
-"""How many files and connections this process may have open, and what the processes that it starts may."""
+"""The limit of open files and connections of this process, and of the processes that this process starts."""
 
 import os
 import resource
@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 
 PRLIMIT = "/usr/bin/prlimit"
-_usual = 0  # the soft limit that this process was started with, if it has another one now
+_usual = 0  # the soft limit at the start of this process, if the limit is different now
 
 # Python ignores some signals, and the program that follows would ignore them too.
 _PROGRAM = """\
@@ -38,8 +38,8 @@ def limit() -> int:
 def with_usual_limit(program: str, words: Sequence[str]) -> tuple[str, list[str]]:
     """The program and words that run this command with the soft limit from before `raise_limit`: programs that use
     `select` break above 1024, and Slurm gives the limits of `sbatch` to the job. A shell would change the variables."""
-    if not _usual or not os.access(program, os.X_OK):  # whoever starts a missing program hears of it from the kernel
+    if not _usual or not os.access(program, os.X_OK):  # the kernel reports a missing program to the caller
         return program, list(words)
-    if words[0] == program and os.path.exists(PRLIMIT):  # it starts faster than Python, and can give no other name
+    if words[0] == program and os.path.exists(PRLIMIT):  # starts faster than Python, but cannot set another `argv[0]`
         return PRLIMIT, [PRLIMIT, f"--nofile={_usual}:", "--", *words]
     return sys.executable, [sys.executable, "-I", "-S", "-c", _PROGRAM, str(_usual), program, *words]

@@ -1,4 +1,4 @@
-"""The groups of people on this machine, for queues that are for some of them."""
+"""The Unix groups of people on this machine, for queues that only some groups may use."""
 
 import grp
 import os
@@ -7,13 +7,13 @@ from contextlib import suppress
 
 from danlu.unix.users import find_unix_user
 
-FRESH_S = 30.0  # a directory of the whole site may be asked for them
+FRESH_S = 30.0  # a lookup may ask a directory server of the whole site
 
 _known: dict[str, tuple[float, frozenset[str]]] = {}
 
 
 def groups_of(user: str) -> frozenset[str]:
-    """By name; none if this machine does not know the person."""
+    """The names of the groups; empty if this machine does not know the person."""
     now = time.monotonic()
     asked_at, groups = _known.get(user, (-FRESH_S, frozenset()))
     if now - asked_at >= FRESH_S:

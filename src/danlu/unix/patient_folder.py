@@ -1,4 +1,4 @@
-"""A folder that other machines see and write to as well: what is done there may hang, and holds up nobody else."""
+"""A folder that other machines read and write too: an operation there may hang, but holds up no other work."""
 
 import asyncio
 from collections.abc import Callable
@@ -21,11 +21,12 @@ class PatientFolder:
         self._threads = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="far-folder")
 
     async def apart(self, do: Callable[Given, Found], *given: Given.args, **named: Given.kwargs) -> Found:
-        """In a thread of its own: whoever needs one for something else does not wait for this."""
+        """Run in a thread of this folder's own pool: other work does not wait for this operation."""
         return await asyncio.get_running_loop().run_in_executor(self._threads, partial(do, *given, **named))
 
     async def in_time(self, do: Callable[Given, Found], *given: Given.args, **named: Given.kwargs) -> Found:
-        """As `apart`; EngineDown if there is no end to it. It may still be done, when the file system goes on."""
+        """Like `apart`, but raise EngineDown after a time limit. The operation may still finish when the file system
+        answers again."""
         try:
             async with asyncio.timeout(self._patience_s):
                 return await self.apart(do, *given, **named)

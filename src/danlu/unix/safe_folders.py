@@ -1,5 +1,5 @@
-"""What a server stands on: folders that nobody else can move from under it, in which it may give files away, and which
-are the ones of before."""
+"""Checks of the server's folders: no other user can replace them, root may give files away there, and the shared folder
+is still the same folder."""
 
 import contextlib
 import os
@@ -14,14 +14,14 @@ _SOMEBODY = 65534
 
 
 def check_out_of_reach(folder: str) -> None:
-    """Refuse a folder in whose place somebody else could put another one: root would write there whatever they like."""
+    """Refuse a folder that another user could replace: root would then write into a folder of that user's choice."""
     given = os.path.abspath(folder)
-    # Where the name is, and where it leads to: a link on the way is somebody's too.
+    # Check both the given path and the resolved path: a link on the way also has an owner.
     for path in dict.fromkeys([*_way_to(given), *_way_to(os.path.realpath(given))]):
         try:
             found = os.lstat(path)
         except FileNotFoundError:
-            continue  # it will be ours
+            continue  # the server will create and own this folder
         if found.st_uid not in (0, os.getuid()):
             raise Refused(
                 f"{path} belongs to another user (uid {found.st_uid}), who could put something else in its place",
@@ -42,7 +42,7 @@ def _way_to(path: str) -> Iterator[str]:
 
 
 def check_gives_away(folder: str) -> None:
-    """Refuse a folder in which root is not root: what runs need could not be made theirs."""
+    """Refuse a folder in which root has no root rights: root could not give runs the files they need."""
     try:
         with tempfile.NamedTemporaryFile(dir=folder, prefix=".danlu-") as file:
             os.fchown(file.fileno(), _SOMEBODY, -1)
@@ -57,7 +57,7 @@ def check_gives_away(folder: str) -> None:
 
 
 def recognise(state_dir: str, shared_dir: str) -> None:
-    """Before anything is made: a folder that is not mounted looks like a new one, and all runs like lost ones."""
+    """Call this before anything is created: an unmounted folder looks like a new folder, and all runs look lost."""
     ours, theirs = _marks(state_dir, shared_dir)
     expected = _read_word(ours)
     if expected and expected != _read_word(theirs):
@@ -68,18 +68,18 @@ def recognise(state_dir: str, shared_dir: str) -> None:
 
 
 def make_way_to(folder: str) -> None:
-    """Make what is missing above a folder, so that everybody may pass; what was there stays as it is."""
+    """Create the missing folders above a folder, open for every user to pass. Existing folders stay as they are."""
     above = os.path.dirname(folder.rstrip("/"))
     if not above or os.path.isdir(above):
         return
     make_way_to(above)
     with contextlib.suppress(FileExistsError):  # another server was faster
         os.mkdir(above)
-        os.chmod(above, 0o755)  # whatever our mask is
+        os.chmod(above, 0o755)  # regardless of the umask
 
 
 def mark(state_dir: str, shared_dir: str) -> None:
-    """Several servers may come up at once: the first one's word is everybody's."""
+    """Several servers may start at the same time: all use the mark of the first server."""
     ours, theirs = _marks(state_dir, shared_dir)
     with contextlib.suppress(FileExistsError), open(theirs, "x", encoding="utf-8") as file:
         file.write(f"{secrets.token_hex(8)}\n")
@@ -89,7 +89,7 @@ def mark(state_dir: str, shared_dir: str) -> None:
 
 
 def _marks(state_dir: str, shared_dir: str) -> tuple[str, str]:
-    """The same word, with the server and in the shared folder."""
+    """The two files with the same mark: with the server, and in the shared folder."""
     return os.path.join(state_dir, "shared.id"), os.path.join(shared_dir, "danlu.id")
 
 

@@ -1,4 +1,4 @@
-"""The Unix users of this machine: people, and those that are the machine's own."""
+"""The Unix users of this machine: people and system users."""
 
 import contextlib
 import os
@@ -23,14 +23,14 @@ def is_unix_user(name: str) -> bool:
 
 
 def is_system_user(name: str) -> bool:
-    """Root, the user of a daemon, nobody: whoever runs as one of these has a part of the machine, or all of it."""
+    """Root, the user of a daemon, `nobody`: a process of such a user controls a part of the machine, or all of it."""
     found = find_unix_user(name)
     return found is not None and (found.pw_uid < lowest_uid() or found.pw_uid in _NOBODY)
 
 
 @cache
 def lowest_uid(path: str = DEFINITIONS) -> int:
-    """Where people begin on this machine (UID_MIN)."""
+    """The lowest uid of people on this machine (UID_MIN)."""
     try:
         with open(path, encoding="utf-8", errors="replace") as file:
             found = re.search(r"(?m)^\s*UID_MIN\s+([1-9]\d*)", file.read())
@@ -41,7 +41,7 @@ def lowest_uid(path: str = DEFINITIONS) -> int:
 
 @cache
 def machine_admins() -> frozenset[str]:
-    """Names of root and of this process's own user: administrators on the Unix socket, whatever their accounts say."""
+    """Names of root and of this process's own user: administrators on the Unix socket, regardless of their accounts."""
     found = set()
     for uid in (0, os.getuid()):
         with contextlib.suppress(KeyError):
