@@ -169,7 +169,7 @@ def test_the_browser_is_opened(lab: Lab) -> None:
             f"""
             import sys
             sys.path.insert(0, {str(Path(__file__).parents[2])!r})
-            from tests.e2e.test_signon import sign_on
+            from tests.e2e.test_sign_on import sign_on
             sign_on(sys.argv[1], "wang")
             """
         )
