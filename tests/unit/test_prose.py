@@ -28,7 +28,9 @@ ROOMS = [
     "monitor",
     "store",
 ]
-PAGES: list[str] = []
+PAGES = [
+    "README.md",
+]
 
 PRONOUNS = {
     "who", "whoever", "whom", "whose", "what", "whatever", "that", "those", "one", "it", "they", "them",
