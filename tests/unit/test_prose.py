@@ -30,6 +30,7 @@ ROOMS = [
 ]
 PAGES = [
     "README.md",
+    "docs/guide.md",
 ]
 
 PRONOUNS = {
