@@ -31,6 +31,7 @@ ROOMS = [
 PAGES = [
     "README.md",
     "docs/guide.md",
+    "docs/people.md",
 ]
 
 PRONOUNS = {
