@@ -32,6 +32,7 @@ PAGES = [
     "README.md",
     "docs/guide.md",
     "docs/people.md",
+    "docs/shares.md",
 ]
 
 PRONOUNS = {
