@@ -33,6 +33,7 @@ PAGES = [
     "docs/guide.md",
     "docs/people.md",
     "docs/shares.md",
+    "docs/install.md",
 ]
 
 PRONOUNS = {
