@@ -34,6 +34,7 @@ PAGES = [
     "docs/people.md",
     "docs/shares.md",
     "docs/install.md",
+    "docs/operation.md",
 ]
 
 PRONOUNS = {
