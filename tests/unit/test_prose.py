@@ -35,6 +35,7 @@ PAGES = [
     "docs/shares.md",
     "docs/install.md",
     "docs/operation.md",
+    "docs/slurm.md",
 ]
 
 PRONOUNS = {
