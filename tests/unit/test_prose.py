@@ -36,6 +36,7 @@ PAGES = [
     "docs/install.md",
     "docs/operation.md",
     "docs/slurm.md",
+    "docs/several-nodes.md",
 ]
 
 PRONOUNS = {
