@@ -37,6 +37,7 @@ PAGES = [
     "docs/operation.md",
     "docs/slurm.md",
     "docs/several-nodes.md",
+    "docs/development.md",
 ]
 
 PRONOUNS = {
