@@ -38,6 +38,7 @@ PAGES = [
     "docs/slurm.md",
     "docs/several-nodes.md",
     "docs/development.md",
+    "docs/simulation.md",
 ]
 
 PRONOUNS = {
