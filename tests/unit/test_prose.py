@@ -39,6 +39,7 @@ PAGES = [
     "docs/several-nodes.md",
     "docs/development.md",
     "docs/simulation.md",
+    "docs/doctor.md",
 ]
 
 PRONOUNS = {
