@@ -40,6 +40,7 @@ PAGES = [
     "docs/development.md",
     "docs/simulation.md",
     "docs/doctor.md",
+    "docs/concepts.md",
 ]
 
 PRONOUNS = {
