@@ -41,6 +41,7 @@ PAGES = [
     "docs/simulation.md",
     "docs/doctor.md",
     "docs/concepts.md",
+    "CHANGELOG.md",
 ]
 
 PRONOUNS = {
