@@ -42,6 +42,7 @@ PAGES = [
     "docs/doctor.md",
     "docs/concepts.md",
     "CHANGELOG.md",
+    "ARCHITECTURE.md",
 ]
 
 PRONOUNS = {
