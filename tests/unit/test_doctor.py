@@ -509,7 +509,7 @@ def test_every_code_is_documented() -> None:
     codes = set(re.findall(r'(?:ok|note|warning|problem|unchecked|level|_apart)\(\s*"([a-z]+\.[a-z_]+)"', sources))
     assert len(codes) > 100
     assert {code for code in codes if f"`{code}`" not in page} == set()
-    named = set(re.findall(r"`([a-z]+\.[a-z_]+)`", page[page.index("## What is looked at") :]))
+    named = set(re.findall(r"`([a-z]+\.[a-z_]+)`", page[page.index("## All checks") :]))
     made = {f"{topic}.{what}" for topic in ("shared", "state") for what in ("space", "unwritable", "reach")}
     assert named - codes == made
 

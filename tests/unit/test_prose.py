@@ -51,7 +51,22 @@ ROOMS = [
     "unix",
     "domain",
 ]
-PAGES: list[str] = []
+PAGES = [
+    "README.md",
+    "docs/guide.md",
+    "docs/people.md",
+    "docs/shares.md",
+    "docs/install.md",
+    "docs/operation.md",
+    "docs/slurm.md",
+    "docs/several-nodes.md",
+    "docs/development.md",
+    "docs/simulation.md",
+    "docs/doctor.md",
+    "docs/concepts.md",
+    "CHANGELOG.md",
+    "ARCHITECTURE.md",
+]
 
 PRONOUNS = {
     "who", "whoever", "whom", "whose", "what", "whatever", "that", "those", "one", "it", "they", "them",
