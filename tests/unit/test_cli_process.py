@@ -389,7 +389,7 @@ def test_rm_asks_before_it_forgets_everything(server: FakeServer, danlu: Danlu) 
 
 def test_show_why_nodes_and_gpus(server: FakeServer, danlu: Danlu) -> None:
     server.on("GET /jobs/@~1", a_job(state="QUEUED"))
-    assert danlu("show", "@~1").stdout.startswith(b"job        k3fz82aw\nstate      QUEUED\n")
+    assert danlu("show", "@~1").stdout.startswith(b"job        k3fz82aw\nnumber     17\nstate      QUEUED\n")
     server.on(
         "GET /jobs/@/why", {"id": "a", "state": "QUEUED", "reason": {"code": "x", "text": "no card"}, "holders": []}
     )

@@ -102,6 +102,8 @@ def render_ask(ask: Data) -> str:
         parts.append(f"{ask['cpus']} cpu")
     if ask.get("memory_mib"):
         parts.append(render_mib(ask["memory_mib"]))
+    if ask.get("shm_mib"):
+        parts.append(f"{render_mib(ask['shm_mib'])} shm")
     nodes = ask.get("nodes") or 1
     return " ".join([f"{nodes} nodes ×" if parts else f"{nodes} nodes", *parts] if nodes > 1 else parts)
 
@@ -126,6 +128,7 @@ def render_job(job: Data, now: float, paint: Painted) -> str:
     limit = render_duration(job["time_limit_s"]) if job.get("time_limit_s") else ""
     facts = [
         ("job", f"{job['id']}  {job.get('name') or ''}".rstrip()),
+        ("number", str(job.get("number") or "")),
         ("state", job["state"]),
         ("why", str((job.get("reason") or {}).get("text") or "")),
         ("exit code", "" if job.get("exit_code") is None else str(job["exit_code"])),
