@@ -30,7 +30,7 @@ from danlu.state.usage import Tally
 from danlu.store.sql import SqlStore
 from tests.slurm.cluster import SlurmCluster
 from tests.slurm.layout import Layout
-from tests.slurm.releases import slurm_release
+from tests.slurm.releases import slurm_release, why_missing
 
 # Of a real cluster: jobs are started in moments, but nobody wakes up twice a second.
 SETTINGS = {"MaxJobCount": "20000", "SchedulerParameters": "bf_interval=30,batch_sched_delay=3"}
@@ -40,6 +40,8 @@ GRACE = timedelta(seconds=30)
 
 
 def measure(quick: bool) -> list[Figure]:
+    if missing := why_missing("22.05"):
+        raise RuntimeError(f"not measured: {missing}")
     rounds, queued, watched_s = (5, 200, 10.0) if quick else (30, 10_000, 60.0)
     cluster = SlurmCluster(slurm_release("22.05"), Layout(settings=SETTINGS))
     try:

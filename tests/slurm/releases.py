@@ -47,13 +47,15 @@ def _installed() -> dict[str, Release]:
     return found
 
 
+def why_missing(version: str) -> str:
+    """Empty, or why this machine cannot run a cluster of this release."""
+    if os.getuid() != 0:
+        return "a Slurm cluster takes root"
+    return "" if version in _installed() else f"Slurm {version} is not installed: `sh tests/install-components.sh`"
+
+
 def slurm_release(version: str) -> Release:
     """The release, or a loud skip; with CI set a missing one is a failure."""
-    missing = ""
-    if os.getuid() != 0:
-        missing = "a Slurm cluster takes root"
-    elif version not in _installed():
-        missing = f"Slurm {version} is not installed: `sh tests/install-components.sh`"
-    if missing:
+    if missing := why_missing(version):
         (pytest.fail if os.environ.get("CI") else pytest.skip)(f"{missing}; so this was NOT TESTED")
     return _installed()[version]

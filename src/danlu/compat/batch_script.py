@@ -82,8 +82,8 @@ def command_of(
     if not interpreter:
         raise Invalid("line 1: no interpreter follows #!", "for instance: #!/bin/sh")
     run = " ".join(_quoted(word) for word in (interpreter, argument.strip(" \t")) if word)
-    active_jobs = {**_ALWAYS, **(_OF_ARRAYS if is_array else {}), **(_WITH_CARDS if has_cards else {})}
-    lines = [f'export {name}="{value}"' for name, value in active_jobs.items()]
+    known_at_start = {**_ALWAYS, **(_OF_ARRAYS if is_array else {}), **(_WITH_CARDS if has_cards else {})}
+    lines = [f'export {name}="{value}"' for name, value in known_at_start.items()]
     lines += [f"export {name}={_quoted(value)}" for name, value in variables.items()]
     lines.append('[ "$DANLU_ATTEMPT" -le 1 ] || export SLURM_RESTART_COUNT=$((DANLU_ATTEMPT - 1))')
     pieces = _pieces(text)

@@ -116,8 +116,8 @@ def _split(front: list[str]) -> tuple[Command, list[str]]:
 
 
 def _unknown_command(name: str) -> Invalid:
-    if ownership := family(name.partition(" ")[0]):
-        return Invalid(f"no command `{name}`", " or ".join(f"`danlu {each.name}`" for each in ownership))
+    if siblings := family(name.partition(" ")[0]):
+        return Invalid(f"no command `{name}`", " or ".join(f"`danlu {each.name}`" for each in siblings))
     close = difflib.get_close_matches(name, BY_NAME, 1, 0.5)
     return Invalid(
         f"no command `{name}`", f"did you mean `danlu {close[0]}`?" if close else "`danlu --help` lists them"
@@ -125,12 +125,12 @@ def _unknown_command(name: str) -> Invalid:
 
 
 def _render_family(word: str) -> str:
-    ownership = family(word)
-    rows = [(f"{each.name} {each.words}".rstrip(), each.help) for each in ownership]
+    siblings = family(word)
+    rows = [(f"{each.name} {each.words}".rstrip(), each.help) for each in siblings]
     width = max(len(name) for name, _ in rows)
     lines = [f"  {name:<{width}}  {help}" for name, help in rows]
     about = f"{FAMILIES[word][0].upper()}{FAMILIES[word][1:]}."
-    example = ["", "example:", f"  {ownership[0].examples[0]}"]
+    example = ["", "example:", f"  {siblings[0].examples[0]}"]
     return "\n".join([about, "", *lines, *example, "", f"`danlu {word} COMMAND --help` shows a command's options."])
 
 
