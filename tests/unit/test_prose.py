@@ -30,6 +30,8 @@ ROOMS = [
     "cli/views",
     "cli/grammar",
     "client",
+    "compat",
+    "cli/shims",
     "monitor",
     "store",
     "api",
@@ -52,6 +54,8 @@ ROOMS = [
     "domain",
 ]
 PAGES = [
+    "docs/coming-from-slurm.md",
+    "docs/administration.md",
     "README.md",
     "docs/guide.md",
     "docs/people.md",

@@ -9,11 +9,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from typing import Any
 
-    Field = tuple[str, Callable[[Any], str]]  # its heading, and its value of a row
+    Field = tuple[str, Callable[[Any], str]]  # heading, and the value for a row
 
 
 class Column:
-    """`width` 0 is as wide as the value; a longer value is cut. `end` stands behind it."""
+    """Width 0 means the width of the value; a longer value is cut. `end` is the text after the value."""
 
     __slots__ = ("end", "is_right", "letter", "width")
 
@@ -30,7 +30,7 @@ class Column:
 
 
 def parse_format(text: str, known: Mapping[str, Field]) -> tuple[str, list[Column]]:
-    """What stands before the first column, and the columns of `%.18i %j`."""
+    """The text before the first column, and the columns of `%.18i %j`."""
     start, *parts = text.split("%")
     columns = []
     for part in parts:
@@ -47,7 +47,7 @@ def parse_format(text: str, known: Mapping[str, Field]) -> tuple[str, list[Colum
 
 
 def parse_fields(text: str, names: Mapping[str, str]) -> tuple[str, list[Column]]:
-    """The columns of `jobid,name:30`: 20 wide unless told."""
+    """The columns of `jobid,name:30`; the default width is 20."""
     columns = []
     for item in text.split(","):
         name, _, size = item.strip().partition(":")
@@ -94,7 +94,7 @@ def host_list(names: Sequence[str]) -> str:
         stem = name.rstrip("0123456789")
         digits = name[len(stem) :]
         size = len(digits) if digits.startswith("0") or not digits else 0
-        # 09 and 10 belong together: numbers without a zero in front join those that are as long.
+        # 09 and 10 belong together: a number without a leading zero joins numbers of the same length.
         if digits and (stem, len(digits)) in by_stem:
             size = len(digits)
         by_stem.setdefault((stem, size), []).append(int(digits) if digits else -1)

@@ -12,7 +12,7 @@ COMMAND_LINE = "command line"
 
 
 class Option:
-    """`takes` is `=` for a value, `?` for a value that may be left out, `.` for none."""
+    """`takes`: `=` a value, `?` an optional value, `.` no value."""
 
     __slots__ = ("name", "short", "takes")
 
@@ -21,7 +21,7 @@ class Option:
 
 
 class Given:
-    """An option that somebody gave. `where` is the command line, a line of a script, or a variable."""
+    """A given option. `where` is the command line, a line of a script, or a variable."""
 
     __slots__ = ("name", "value", "where")
 
@@ -37,7 +37,7 @@ class Given:
 
 
 def read_options(text: str) -> tuple[Option, ...]:
-    """`"array=a hold.H nice?"`: each is a long name, what it takes, and a short name."""
+    """`"array=a hold.H nice?"`: long name, kind of value, short name."""
     found = []
     for word in text.split():
         at = next(at for at, letter in enumerate(word) if letter in "=?.")

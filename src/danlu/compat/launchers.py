@@ -1,4 +1,4 @@
-"""`ilaunch` and `zlaunch`: words before a command that say where it runs and with how many cards."""
+"""`ilaunch` and `zlaunch`: words before a command name the queue and the number of cards."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def _variables(text: str) -> dict[str, str]:
 
 
 def _set_command(found: Launch, words: list[str], modules: Sequence[str], *, purges: bool) -> None:
-    """A single word with blanks was one line for the shell. Modules are loaded by a login shell."""
+    """A single word with blanks is a line for the shell. Modules are loaded by a login shell."""
     if not words:
         return
     if len(words) == 1 and " " in words[0]:
@@ -136,7 +136,7 @@ def _set_command(found: Launch, words: list[str], modules: Sequence[str], *, pur
 
 
 def chosen_queue(written: str, names: Sequence[str]) -> str:
-    """The queue that is meant: by name, or by the beginning of one name alone."""
+    """The queue by name, or by an unambiguous beginning of a name."""
     if written in names or not names:
         return written if names else ""
     fitting = [name for name in names if name.startswith(written)]

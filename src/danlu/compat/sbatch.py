@@ -1,4 +1,4 @@
-"""From an `sbatch` command line, its variables and its script to one of our jobs."""
+"""From an `sbatch` command line, its variables and its script to a job of Danlu."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _NOT_YET = "Danlu does not do this yet; without the option the job would be anot
 
 
 class Request:
-    """A job in our words. `queues` and `account` mean something only where a server has such queues and teams."""
+    """A job in the words of Danlu. The server decides later if `queues` and `account` exist there."""
 
     __slots__ = ("account", "command", "notes", "options", "queues", "switches")
 
@@ -30,7 +30,7 @@ class Request:
         self.options: dict[str, Any] = {}
         self.queues: list[str] = []
         self.account = ""
-        self.notes: list[str] = []  # what has no effect here, each in a sentence
+        self.notes: list[str] = []  # sentences about options without effect
         self.switches: frozenset[str] = frozenset()  # parsable, test-only, wait, quiet
 
 
@@ -43,7 +43,7 @@ def read_words(words: Iterable[str]) -> tuple[list[Given], list[str]]:
 def read_script(
     data: bytes, given: Sequence[Given], arguments: Sequence[str], environ: Mapping[str, str], *, name: str, folder: str
 ) -> Request:
-    """The job that a script asks for. `name` is the script's, `folder` is where it is submitted."""
+    """The job of a script. `name` is the name of the script, `folder` the folder of submission."""
     request = Request()
     text = batch_script.checked_text(data, request.notes)
     found = _merged(text, given, environ)
@@ -93,7 +93,7 @@ def _merged(text: str, given: Sequence[Given], environ: Mapping[str, str]) -> Fo
         found[one.name] = one
     sizes = [found[name] for name in _MEMORY if name in found]
     if len(sizes) > 1:
-        # Slurm forgets the variable if the script or the command line says otherwise, and refuses two others.
+        # Slurm drops the variable if the script or the command line disagrees, and refuses two other options.
         for one in [one for one in sizes if one.where in VARIABLES]:
             del found[one.name]
             sizes.remove(one)
@@ -171,7 +171,7 @@ def _array(one: Given, request: Request) -> dict[str, str]:
 
 
 def _cards_and_cpus(found: Found, request: Request) -> dict[str, str]:
-    """Cards, cores and memory; and the variables that exist because they were asked for."""
+    """Cards, cores and memory, and the variables of the options for them."""
     options = request.options
     tasks, variables = _tasks(found)
     model, gpus, shards = _cards(found, tasks)
@@ -212,7 +212,7 @@ def _memory(found: Found, request: Request, cpus: int, gpus: int) -> dict[str, s
 
 
 def _tasks(found: Found) -> tuple[int, dict[str, str]]:
-    """How many tasks were asked for, 0 if that was left open; more than one node is refused."""
+    """The number of tasks, 0 without an option for tasks. Refuses more than one node."""
     nodes = _value(found["nodes"], values.least_nodes) if "nodes" in found else 1
     tasks, per_node = _count(found, "ntasks", 1), _count(found, "ntasks-per-node", 1)
     if nodes > 1:
@@ -230,12 +230,12 @@ def _tasks(found: Found) -> tuple[int, dict[str, str]]:
 
 
 def _count(found: Found, name: str, least: int) -> int:
-    """The number that an option gives, 0 without it."""
+    """The number of an option, 0 without the option."""
     return int(_value(found[name], lambda text: values.count_of(text, least))) if name in found else 0
 
 
 def _cards(found: Found, tasks: int) -> tuple[str, int, int]:
-    """Model, whole cards and shards. `--gpus` is per job, the others per node or task: on one node they must agree."""
+    """Model, whole cards and shards. `--gpus` is per job, the others per node or task: on one node, both must agree."""
     asked: list[tuple[str, int, Given]] = []
     shards, model = 0, ""
     if "gres" in found:

@@ -1,10 +1,10 @@
-"""Every option of `sbatch` (24.11) and what becomes of it. docs/coming-from-slurm.md lists these tables."""
+"""Every option of `sbatch` (24.11) and the treatment of each. docs/coming-from-slurm.md lists these tables."""
 
 from __future__ import annotations
 
 from danlu.compat.getopt import Option, read_options
 
-# What our own options carry, or the command `sbatch` does itself.
+# Options with an equivalent in Danlu, and options of the command `sbatch` alone.
 USED = read_options(
     "account=A array=a chdir=D cpus-per-gpu= cpus-per-task=c dependency=d export= gpus=G gpus-per-node= gpus-per-task= "
     "gres= job-name=J mem= mem-per-cpu= mem-per-gpu= nodes=N ntasks=n ntasks-per-node= tasks-per-node= partition=p "
@@ -12,7 +12,7 @@ USED = read_options(
 )
 
 # Named once on stderr, then without effect: each with the reason.
-_LAYOUT = "it places processes within a machine, which Danlu leaves to the system"
+_LAYOUT = "the operating system places processes within a machine"
 _ONE_NODE = "a script runs on one node here"
 _OUTPUT = "output goes to the log for now, `danlu logs ID` shows it"
 DROPPED: dict[str, str] = {
@@ -25,11 +25,11 @@ DROPPED: dict[str, str] = {
     "comment=": "Danlu keeps no comment; a label (`--label`) is kept",
     "nice?": "Danlu has priorities from 1 to 9: `danlu submit train.sh --priority 3`",
     "priority=": "Danlu has priorities from 1 to 9: `danlu submit train.sh --priority 3`",
-    "requeue.": "Danlu decides it: a job that lost its node or made room runs again",
-    "no-requeue.": "Danlu decides it: a job that lost its node or made room runs again",
+    "requeue.": "Danlu starts a job again after a lost node with `--retries N` only",
+    "no-requeue.": "Danlu starts a job again after a lost node with `--retries N` only",
     "time-min=": "Danlu never shortens a time limit",
-    "prefer=": "it is only a wish",
-    "get-user-env?": "a job without your environment gets that of a login",
+    "prefer=": "a preference only",
+    "get-user-env?": "a job without your environment gets a login environment",
     "gres-flags=": _LAYOUT,
     "gpu-bind=": _LAYOUT,
     "hint=": _LAYOUT,
@@ -57,10 +57,10 @@ DROPPED: dict[str, str] = {
     "delay-boot=": "Danlu starts no machines",
     "ignore-pbs.": "Danlu reads `#SBATCH` lines only",
     "autocomplete=": "`danlu completion` completes words",
-    "oom-kill-step?": "a job that needs too much memory is ended",
+    "oom-kill-step?": "Danlu ends a job with too much memory",
 }
 
-# Known to Slurm. They would change what runs, and nothing here does that yet.
+# Options of Slurm that would change the run, without an equivalent yet.
 REFUSED = read_options(
     "batch= begin=b bb= bbf= clusters=M cluster= cluster-constraint= constraint=C container= container-id= context= "
     "core-spec=S cores-per-socket= deadline= exclude=x exclusive? export-file= extra= extra-node-info=B gid= "
@@ -74,7 +74,7 @@ WHY_DROPPED = dict(zip((option.name for option in _DROPPED_OPTIONS), DROPPED.val
 REFUSED_NAMES = frozenset(option.name for option in REFUSED)
 OPTIONS: tuple[Option, ...] = USED + _DROPPED_OPTIONS + REFUSED
 
-# Variables that stand for options; the command line wins over them, they win over the script.
+# Variables for options. The command line overrides variables, and variables override the script.
 VARIABLES = {
     "SBATCH_ACCOUNT": "account", "SBATCH_ARRAY_INX": "array", "SBATCH_CLUSTERS": "clusters",
     "SBATCH_CONSTRAINT": "constraint", "SBATCH_CONTAINER": "container", "SBATCH_CPUS_PER_GPU": "cpus-per-gpu",

@@ -30,7 +30,7 @@ class Asked:
 
     @property
     def selects(self) -> bool:
-        """By what jobs are, and not by their numbers alone."""
+        """True for filters beside job numbers."""
         listed = (self.users, self.names, self.queues, self.accounts, self.states)
         return self.is_mine or any(one is not None for one in listed)
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from danlu.compat.columns import Column, Field
 
-NO_QUEUE = "danlu"  # the partition where a server has no queues
+NO_QUEUE = "danlu"  # the partition of a server without queues
 PLAIN = "%.18i %.9P %.8j %.8u %.2t %.10M %.6D %R"
 LONG = "%.18i %.9P %.8j %.8u %.8T %.10M %.9l %.6D %R"
 START = "%.18i %.9P %.8j %.8u %.2t %.19S %.6D %.20Y %R"
@@ -21,7 +21,7 @@ OPTIONS = read_options(
     "array.r Format=O format=o all.a help. jobs?j job?  long.l me. name=n noheader.h nodelist=w partition=p start. "
     "states=t user=u users= account=A usage. verbose.v version.V"
 )
-# Slurm's states: the short name, and those of ours.
+# States of Slurm: short name, and the states of Danlu.
 STATES = {
     "PENDING": ("PD", ("QUEUED", "PENDING")), "CONFIGURING": ("CF", ("STARTING",)), "RUNNING": ("R", ("RUNNING",)),
     "COMPLETED": ("CD", ("SUCCEEDED",)), "FAILED": ("F", ("FAILED",)), "CANCELLED": ("CA", ("CANCELLED",)),
@@ -38,7 +38,7 @@ _REASONS = {
 
 
 class Asked:
-    """What a command line selects, and how it is shown."""
+    """The selection and the format of a command line."""
 
     def __init__(self) -> None:
         self.users: list[str] | None = None
@@ -46,7 +46,7 @@ class Asked:
         self.names: list[str] | None = None
         self.queues: list[str] | None = None
         self.accounts: list[str] | None = None
-        self.states: list[str] | None = None  # ours
+        self.states: list[str] | None = None  # states of Danlu
         self.is_mine = self.with_tasks = False
         self.with_heading = True
         self.is_long = False
@@ -55,7 +55,7 @@ class Asked:
 
 
 def is_selected(asked: Any, job: dict[str, Any]) -> bool:
-    """Whether a job is one of those that the filters of a command line mean."""
+    """True if a job passes the filters of the command line."""
     return (
         (asked.users is None or job["user"] in asked.users)
         and (asked.names is None or job["name"] in asked.names)
@@ -66,11 +66,11 @@ def is_selected(asked: Any, job: dict[str, Any]) -> bool:
 
 
 def read_words(words: Iterable[str]) -> tuple[Asked, set[str]]:
-    """What is asked; and `help` or `version` if only that is wanted."""
+    """The request; and `help` or `version` for these two options."""
     given, rest = parse(on_command_line(words), OPTIONS, anywhere=True)
     by_number = [one for one in given if one.name in ("jobs", "job") and not one.value]
     if by_number and rest:
-        by_number[-1].value = rest.pop(0)[0]  # `-j 7`: a value that may be left out, and stands apart
+        by_number[-1].value = rest.pop(0)[0]  # `-j 7`: an optional value, after a blank
     if rest:
         raise Invalid(f"Unrecognized option: {rest[0][0]}", "jobs are named with `-j 7,8`")
     asked = Asked()
@@ -112,7 +112,7 @@ def read_words(words: Iterable[str]) -> tuple[Asked, set[str]]:
 
 
 def states_of(listed: Iterable[str]) -> list[str] | None:
-    """Our states for Slurm's, long or short, in any case; None is every state."""
+    """States of Danlu for states of Slurm, long or short, in any case; None means every state."""
     found: list[str] = []
     for word in listed:
         name = word.upper()
@@ -135,7 +135,7 @@ def rows_of(
     local: Callable[[str], str],
 ) -> list[dict[str, Any]]:
     """A row for each job; the waiting tasks of an array are one row. In Slurm's order: partition, state, number.
-    `numbers` are those of jobs that others wait for, by id."""
+    `numbers` maps ids of awaited jobs to their numbers."""
     rows: dict[str, dict[str, Any]] = {}
     for job in jobs:
         array, underscore, index = job["number"].partition("_")
@@ -159,7 +159,7 @@ def render_rows(rows: Sequence[dict[str, Any]], asked: Asked) -> list[str]:
 
 
 def _tasks(row: dict[str, Any]) -> str:
-    """`2-3%1` of the tasks that wait."""
+    """`2-3%1` for the waiting tasks."""
     percent = row["array"].partition("%")[2]
     return ranges(row["indices"]) + (f"%{percent}" if percent else "")
 
@@ -213,7 +213,7 @@ def _nodes(row: dict[str, Any]) -> str:
 
 
 def _dependency(row: dict[str, Any]) -> str:
-    """`afterok:7(unfulfilled)`; nothing once it may run."""
+    """`afterok:7(unfulfilled)`; empty once the job may run."""
     if reason_of(row) != "Dependency":
         return "(null)"
     written = [one.rpartition(":") for one in row["after"]]

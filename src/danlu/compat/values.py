@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 _UNLIMITED = ("-1", "infinite", "unlimited")
 _MIB = {"": 1, "M": 1, "G": 1024, "T": 1024 * 1024}
 MAX_TASKS = 100_000
-# Names of signals by number, as Linux numbers them; a pure parser does not load a module for it.
+# Names of signals by number, in the numbering of Linux; a fast parser avoids the import of a module.
 _SIGNALS = {
     1: "HUP", 2: "INT", 3: "QUIT", 6: "ABRT", 9: "KILL", 10: "USR1", 12: "USR2", 14: "ALRM", 15: "TERM", 18: "CONT",
     19: "STOP", 20: "TSTP", 21: "TTIN", 22: "TTOU", 23: "URG", 24: "XCPU",
@@ -58,7 +58,7 @@ def mib_of(text: str) -> int:
 
 
 def cards_of(text: str) -> tuple[str, int]:
-    """`2`, `a100:2`, `a100`: the model (or none) and how many."""
+    """`2`, `a100:2`, `a100`: model (or none) and count."""
     model, colon, count = text.rpartition(":")
     if not colon and not text.isdigit():
         model, count = text, "1"
