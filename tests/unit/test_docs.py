@@ -15,6 +15,7 @@ from danlu.api.app import ROUTERS
 from danlu.cli.grammar.parse_fast import parse
 from danlu.cli.grammar.table import BY_NAME
 from danlu.domain.job import JobState
+from danlu.domain.reasons import ReasonCode
 from danlu.engines.base import Ending
 from danlu.engines.slurm.text import messages as slurm_messages
 from danlu.loops.settle import GIVING_BACK
@@ -88,6 +89,7 @@ def reason_codes() -> Iterator[str]:
         for call in (one for one in ast.walk(ast.parse(path.read_text())) if isinstance(one, ast.Call)):
             if isinstance(call.func, ast.Name) and call.func.id == "Reason" and isinstance(call.args[0], ast.Constant):
                 yield str(call.args[0].value)
+    yield from ReasonCode
     keeper = (ROOT / "src/danlu/engines/local/keeper/run.py").read_text()
     yield from re.findall(r'reason = \("(\w+)",', keeper)
     yield from (code for code, *_ in slurm_messages._WAITS.values())
@@ -103,5 +105,6 @@ def test_every_state_and_reason_is_documented() -> None:
     made = set(reason_codes())
     assert len(made) > 40, "they are found"
     assert made == documented, made ^ documented
+    assert not [code for code in made - set(ReasonCode) if not code.startswith("slurm")], "codes are in one table"
     for state in JobState:
         assert f"`{state}`" in text, state

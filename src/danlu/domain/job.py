@@ -10,6 +10,7 @@ from functools import lru_cache
 from typing import Any, NewType
 
 from danlu.domain.parsing import Notice, parse_array
+from danlu.domain.reasons import ReasonCode
 from danlu.domain.resources import Ask, Seat
 from danlu.errors import DanluError, Invalid
 
@@ -91,6 +92,7 @@ class Reason:
         return self.code.endswith(_NEW)
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "code", str(self.code))  # databases and JSON take plain text
         if len(self.text) > LONGEST_REASON:
             object.__setattr__(self, "text", f"{self.text[: LONGEST_REASON - 1]}…")
 
@@ -162,7 +164,7 @@ class Job:
     submitted_at: datetime
     seq: int = 0  # order of submission, given by the store
     state: JobState = JobState.QUEUED
-    reason: Reason = Reason("queued", "it is to be placed")
+    reason: Reason = Reason(ReasonCode.QUEUED, "it is to be placed")
     attempt: int = 1
     version: int = 1
     started_at: datetime | None = None

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 
 from danlu.domain.job import Job, JobState, Reason
+from danlu.domain.reasons import ReasonCode
 from danlu.errors import Conflict
 from danlu.state.jobs import JobCache
 from danlu.store.protocol import Outcome
@@ -55,6 +56,6 @@ def look(job: Job, outcomes: Mapping[str, Outcome], now: datetime) -> Job:
             left.append(dependency)
         elif dependency.kind == "ok" and (outcome.succeeded < outcome.known or not outcome.known):
             how = "ended without success" if outcome.known else "was removed"
-            why = Reason("dependency_failed", f"{dependency.on}, which it waited for, {how}")
+            why = Reason(ReasonCode.DEPENDENCY_FAILED, f"{dependency.on}, which it waited for, {how}")
             return job.moved(JobState.CANCELLED, why=why, at=now)
     return job if len(left) == len(job.waiting_for) else job.changed(waiting_for=tuple(left))

@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 
 from danlu.actions.jobs.submit import tell_stop
 from danlu.domain.job import Job, JobState, Reason
+from danlu.domain.reasons import ReasonCode
 from danlu.engines.base import Engine, Handle, Launch
 from danlu.errors import Conflict, DanluError, Unreachable
 from danlu.state.jobs import JobCache
@@ -80,7 +81,7 @@ class Dispatcher:
             if not isinstance(error, DanluError | OSError):
                 log.exception("%s could not be made ready", job.id)
             text = error.text if isinstance(error, DanluError) else str(error) or type(error).__name__
-            await self._give_up(job, Reason("not_prepared", f"it could not be made ready: {text}"))
+            await self._give_up(job, Reason(ReasonCode.NOT_PREPARED, f"it could not be made ready: {text}"))
             return None
 
     async def _lay_out_and_start(self, job: Job) -> None:

@@ -14,6 +14,7 @@ from danlu.domain.charge import Charge
 from danlu.domain.job import Job, JobId, JobState, Reason
 from danlu.domain.people import is_boosted
 from danlu.domain.queue import Queue
+from danlu.domain.reasons import ReasonCode
 from danlu.domain.resources import Seat
 from danlu.engines.base import ExternalRun, Handle, HasQueues, KnowsNodes, Observation, RunState, SeesOthers
 from danlu.errors import Conflict, DanluError, Unreachable
@@ -248,7 +249,7 @@ class Schedule:
     def _started(self, made: Plan, now: datetime) -> list[Job]:
         """The jobs that start now, with the handle for the engine, and with their seats unless the engine chooses the
         seats."""
-        active_jobs, why = self.cache.active_jobs, Reason("starting", "is being started")
+        active_jobs, why = self.cache.active_jobs, Reason(ReasonCode.STARTING, "is being started")
         begun: list[tuple[str, tuple[Seat, ...]]] = [(key, ()) for key in made.handed]
         if not self.outlook.standing.abilities.places:
             begun = [(start.key, (start.seat, *start.more)) for start in made.starts]

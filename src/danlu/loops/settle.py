@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 
 from danlu.domain.charge import Charge, charge_of
 from danlu.domain.job import Job, JobState, Reason, describe_exit
+from danlu.domain.reasons import ReasonCode
 from danlu.engines.base import Ending, Handle, Observation, RunState
 from danlu.store.protocol import PastRun
 
@@ -71,16 +72,16 @@ def settle(job: Job, seen: Observation, *, now: datetime) -> tuple[Job, PastRun 
                 if seen.reason and seen.reason != job.reason:
                     return job.changed(reason=seen.reason), None
                 return job, None  # the start is still to come, or to repeat: a cluster may forget its queue
-            why = Reason("stopped", "stopped before it started")
+            why = Reason(ReasonCode.STOPPED, "stopped before it started")
             return _ended(job, JobState.CANCELLED, why, None, now)
-        why = Reason("lost", "the engine no longer knows this run")
+        why = Reason(ReasonCode.LOST, "the engine no longer knows this run")
         return _ended(job, JobState.LOST, why, None, now)
     if seen.state is RunState.ENDED:
         return _over(job, seen, now)
     # An engine with its own queue began the run again after the loss of a node.
     past = None
     if seen.attempt - 1 > job.requeued:
-        lost = Reason("lost", "its node was lost; the engine begins it again")
+        lost = Reason(ReasonCode.LOST, "its node was lost; the engine begins it again")
         past = _past(job, JobState.LOST, lost, None, min(now, seen.started_at or now)) if job.started_at else None
         again = seen.attempt - 1 - job.requeued
         # Not a new version: the store receives this change together with the next step.
@@ -91,7 +92,11 @@ def settle(job: Job, seen: Observation, *, now: datetime) -> tuple[Job, PastRun 
 
 
 def _pending(job: Job, seen: Observation, now: datetime) -> Job:
-    why = job.reason if job.stop_requested_at else seen.reason or Reason("pending", "it is in the queue of the engine")
+    why = (
+        job.reason
+        if job.stop_requested_at
+        else seen.reason or Reason(ReasonCode.PENDING, "it is in the queue of the engine")
+    )
     if job.state is not JobState.PENDING:
         return job.moved(JobState.PENDING, why=why, at=now, started_at=None, seats=(), notes=seen.notes)
     # The reason text may hold numbers that change with every look.
@@ -106,7 +111,7 @@ def _running(job: Job, seen: Observation, now: datetime) -> Job:
         is_same = job.notes == seen.notes and job.seats == seats
         return job if is_same else job.changed(notes=seen.notes, seats=seats)
     where = ", ".join(seat.node for seat in seats)
-    why = job.reason if job.stop_requested_at else Reason("started", f"running on {where}")
+    why = job.reason if job.stop_requested_at else Reason(ReasonCode.STARTED, f"running on {where}")
     found = {"started_at": _meant(job, seen.started_at or now, now), "notes": seen.notes, "seats": seats}
     if job.state is JobState.RUNNING:
         return job.changed(reason=why, **found)
@@ -133,16 +138,16 @@ def _end(job: Job, seen: Observation) -> tuple[JobState, Reason]:
     code = seen.exit_code
     match seen.ending:
         case Ending.STOPPED:
-            return JobState.CANCELLED, seen.reason or Reason("stopped", "stopped on request")
+            return JobState.CANCELLED, seen.reason or Reason(ReasonCode.STOPPED, "stopped on request")
         case Ending.TIMED_OUT:
-            return JobState.TIMED_OUT, seen.reason or Reason("timed_out", "stopped at its time limit")
+            return JobState.TIMED_OUT, seen.reason or Reason(ReasonCode.TIMED_OUT, "stopped at its time limit")
         case Ending.NOT_STARTED:
-            return JobState.FAILED, seen.reason or Reason("not_started", "it could not be started")
+            return JobState.FAILED, seen.reason or Reason(ReasonCode.NOT_STARTED, "it could not be started")
         case Ending.LOST:
-            return JobState.LOST, seen.reason or Reason("lost", "it died with its machine")
+            return JobState.LOST, seen.reason or Reason(ReasonCode.LOST, "it died with its machine")
     if code == 0:
-        return JobState.SUCCEEDED, seen.reason or Reason("succeeded", "ended with success")
-    return JobState.FAILED, seen.reason or Reason("failed", describe_exit(code))
+        return JobState.SUCCEEDED, seen.reason or Reason(ReasonCode.SUCCEEDED, "ended with success")
+    return JobState.FAILED, seen.reason or Reason(ReasonCode.FAILED, describe_exit(code))
 
 
 def _ended(job: Job, state: JobState, why: Reason, exit_code: int | None, at: datetime) -> tuple[Job, PastRun | None]:
@@ -150,12 +155,14 @@ def _ended(job: Job, state: JobState, why: Reason, exit_code: int | None, at: da
     if not gives_back and (state not in _RETRIED or job.tries > job.spec.retries or job.stop_requested_at):
         return job.moved(state, why=why, at=at, exit_code=exit_code), None
     if gives_back:
-        why = Reason("given_back", "gave back what it had borrowed")
+        why = Reason(ReasonCode.GIVEN_BACK, "gave back what it had borrowed")
     past = _past(job, state, why, exit_code, at)
     if gives_back:
-        again = Reason("given_back", f"run {job.attempt} {why.text}; waits to go on")
+        again = Reason(ReasonCode.GIVEN_BACK, f"run {job.attempt} {why.text}; waits to go on")
         return job.moved(JobState.QUEUED, why=again, at=at, given_back=job.given_back + job.requeued + 1), past
-    again = Reason("retry", f"run {job.tries} of {job.spec.retries + 1} {why.full_text}; waits to be tried again")
+    again = Reason(
+        ReasonCode.RETRY, f"run {job.tries} of {job.spec.retries + 1} {why.full_text}; waits to be tried again"
+    )
     return job.moved(JobState.QUEUED, why=again, at=at), past
 
 

@@ -7,6 +7,7 @@ from functools import lru_cache
 from danlu.domain.amounts import render_cards, render_cpus, render_list, render_memory, render_nodes
 from danlu.domain.job import Reason
 from danlu.domain.queue import Queue
+from danlu.domain.reasons import ReasonCode
 from danlu.domain.resources import Ask, Gpu, Node, model_fits
 
 CardKey = tuple[tuple[int, str, int], ...]
@@ -112,7 +113,7 @@ class Capacity:
     def refusal(self, ask: Ask) -> Reason | None:
         if self.fits(ask):
             return None
-        return Reason("never_fits", self._shortage(ask))
+        return Reason(ReasonCode.NEVER_FITS, self._shortage(ask))
 
     def _with_cards(self, ask: Ask) -> list[Size]:
         """The sizes of the nodes with the requested cards."""

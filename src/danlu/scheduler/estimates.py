@@ -5,19 +5,18 @@ from datetime import datetime, timedelta
 from functools import cached_property
 from math import ceil
 
+from danlu.domain.reasons import WITHOUT_ESTIMATE, ReasonCode
 from danlu.scheduler.plan import plan
 from danlu.scheduler.snapshot import Holding, Plan, Snapshot, Wait, Waiting
 
 # The assumed duration of a run without a time limit that has just begun or has not begun.
 _ASSUMED = timedelta(hours=1)
-# Waiting does not resolve these reasons.
-_HOPELESS = frozenset({"never_fits", "closed", "no_queue", "disabled", "left_team"})
 
 
 def with_guess(wait: Wait, snapshot: Snapshot, key: str, after: tuple[str, ...] = ()) -> Wait:
     """Return the wait, with a guess if the wait has no estimate. `after`: the jobs and arrays that the entry depends
     on."""
-    if wait.estimated_at is not None or wait.reason.code in _HOPELESS:
+    if wait.estimated_at is not None or wait.reason.code in WITHOUT_ESTIMATE:
         return wait
     guessed = Guess(snapshot).start(key, after)
     return wait if guessed is None else replace(wait, estimated_at=guessed, is_guess=True)
@@ -51,7 +50,7 @@ class Guess:
         wait = self._plan.waits.get(key)
         if wait is None:
             return self._snapshot.now
-        if wait.estimated_at is None and wait.reason.code == "array_limit":
+        if wait.estimated_at is None and wait.reason.code == ReasonCode.ARRAY_LIMIT:
             return min((held.ends_at for held in self._held(key) if held.ends_at), default=None)
         return wait.estimated_at
 

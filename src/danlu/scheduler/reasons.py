@@ -4,14 +4,13 @@ from collections.abc import Iterator, Mapping
 from datetime import datetime
 
 from danlu.domain.job import Reason
+from danlu.domain.reasons import HOPELESS, ReasonCode
 from danlu.scheduler.admission import Admission
 from danlu.scheduler.placement import Fleet
 from danlu.scheduler.reasons_quota import whose_is_exceeded, why_over
 from danlu.scheduler.reasons_room import ARRAY_LIMIT, CROWDED, Explainer
 from danlu.scheduler.reservations import Reservations
 from danlu.scheduler.snapshot import Wait, Waiting
-
-_HOPELESS = {"never_fits", "closed", "no_queue"}
 
 
 class NotStarted:
@@ -73,7 +72,7 @@ class Waits(Mapping[str, Wait]):
         if admission and key in left.over and not self._explainer.hopeless(waiting):
             return Wait(why_over(admission, waiting), place, admission.estimate(waiting))
         reason = _reclaiming(left.reclaiming[key]) if key in left.reclaiming else self._explainer.why(waiting)
-        if reason.code in _HOPELESS:
+        if reason.code in HOPELESS:
             return Wait(reason, place)
         if admission and key in left.borrowing:
             reason = Reason(reason.code, f"{reason.text}; {whose_is_exceeded(admission, waiting)}")
@@ -82,6 +81,6 @@ class Waits(Mapping[str, Wait]):
 
 def _reclaiming(cards: int) -> Reason:
     if not cards:
-        return Reason("reclaiming", "borrowed room is being given back")
+        return Reason(ReasonCode.RECLAIMING, "borrowed room is being given back")
     given = "1 borrowed card is" if cards == 1 else f"{cards} borrowed cards are"
-    return Reason("reclaiming", f"{given} being given back")
+    return Reason(ReasonCode.RECLAIMING, f"{given} being given back")

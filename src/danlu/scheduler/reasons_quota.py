@@ -2,6 +2,7 @@
 
 from danlu.domain.amounts import render_count, render_gpus, render_memory
 from danlu.domain.job import Reason
+from danlu.domain.reasons import ReasonCode
 from danlu.scheduler.admission import Admission
 from danlu.scheduler.node_timeline import FAR
 from danlu.scheduler.quota_accounts import CPUS, GPUS, JOBS, MEMORY, NOTHING, SHARDS, Account, Amounts, amounts_of_run
@@ -16,7 +17,7 @@ def why_over(admission: Admission, waiting: Waiting) -> Reason:
         whose, its = _whose(account.holder)
         if account.is_spent and amounts[GPUS]:
             hours = render_count(account.quota.gpu_hours or 0, "GPU-hour")
-            return Reason("quota", f"{whose} has spent {its} {hours} of this {account.quota.period}")
+            return Reason(ReasonCode.QUOTA, f"{whose} has spent {its} {hours} of this {account.quota.period}")
         if account.borrows and is_preemptible:
             continue
         base = account.base(is_preemptible)
@@ -25,10 +26,10 @@ def why_over(admission: Admission, waiting: Waiting) -> Reason:
             text = _shortage(account, kind, base, amounts, admission.shards_per_gpu)
             if account.borrows:
                 text += f"; `--preemptible` would let it use idle {'cards' if amounts[GPUS] else 'CPUs'}"
-            return Reason("quota", text)
+            return Reason(ReasonCode.QUOTA, text)
         if account.claims:
             behind = f"would exceed the quota of {whose} together with {account.claims[0].key}"
-    return Reason("behind", f"{behind}, which was before it")
+    return Reason(ReasonCode.BEHIND, f"{behind}, which was before it")
 
 
 def who_fills(snapshot: Snapshot, waiting: Waiting) -> frozenset[str]:

@@ -4,6 +4,7 @@ from datetime import timedelta
 
 from danlu.domain.amounts import render_cards, render_cpus, render_list, render_memory, render_nodes
 from danlu.domain.job import Reason
+from danlu.domain.reasons import ReasonCode
 from danlu.domain.resources import Ask
 from danlu.scheduler.capacity import Capacity, fitting_models
 from danlu.scheduler.node_timeline import FreeNode
@@ -12,11 +13,12 @@ from danlu.scheduler.queue_scope import Scope
 from danlu.scheduler.reservations import seconds_of
 from danlu.scheduler.snapshot import Waiting
 
-ARRAY_LIMIT = Reason("array_limit", "as many tasks of this array run as its limit allows")
+ARRAY_LIMIT = Reason(ReasonCode.ARRAY_LIMIT, "as many tasks of this array run as its limit allows")
 CROWDED = Reason(
-    "crowded", "the limit of pending jobs in the cluster's queue is reached; this job is handed over as others start"
+    ReasonCode.CROWDED,
+    "the limit of pending jobs in the cluster's queue is reached; this job is handed over as others start",
 )
-CLOSED = Reason("closed", "the nodes that could run this job take no new jobs at present")
+CLOSED = Reason(ReasonCode.CLOSED, "the nodes that could run this job take no new jobs at present")
 
 
 class Supply:
@@ -84,8 +86,8 @@ class Explainer:
         if scope is None:
             queue = self._fleet.queues.get(waiting.queue)
             if queue is None:
-                return Reason("no_queue", f"queue {waiting.queue} does not exist (any more)")
-            return Reason("closed", f"queue {queue.name} starts no jobs at present: {queue.closed}")
+                return Reason(ReasonCode.NO_QUEUE, f"queue {waiting.queue} does not exist (any more)")
+            return Reason(ReasonCode.CLOSED, f"queue {queue.name} starts no jobs at present: {queue.closed}")
         if self._fleet.capacity(scope).fits(waiting.ask):
             return None
         return self._capacity(scope).refusal(waiting.ask) or CLOSED
@@ -125,21 +127,23 @@ def _few_nodes(ask: Ask, supply: Supply) -> Reason:
     free = f"{able}{supply.where} {'has' if able == 1 else 'have'} them free"
     if able >= ask.nodes:
         free += ", but some of these are reserved for earlier jobs"
-    return Reason("no_nodes", f"needs {render_nodes(ask)}, {free}")
+    return Reason(ReasonCode.NO_NODES, f"needs {render_nodes(ask)}, {free}")
 
 
 def _few_others(ask: Ask, supply: Supply) -> Reason:
     where = f"on a node with {render_cards(ask)} free" if supply.needs_cards else "on one node"
     where = "here" if supply.is_one_node and not supply.where else where + supply.where
     if ask.cpus > supply.most_cpus:
-        return Reason("no_cpus", f"needs {render_cpus(ask.cpus)}, {_at_most(supply.most_cpus)} {where}")
+        return Reason(ReasonCode.NO_CPUS, f"needs {render_cpus(ask.cpus)}, {_at_most(supply.most_cpus)} {where}")
     memory = render_memory(ask.memory_mib)
     if ask.memory_mib > supply.most_memory:
         most = render_memory(supply.most_memory)
-        return Reason("no_memory", f"needs {memory} of memory, at most {most} are free {where}")
+        return Reason(ReasonCode.NO_MEMORY, f"needs {memory} of memory, at most {most} are free {where}")
     wanted = [render_cards(ask)] if supply.needs_cards else []
     wanted += [render_cpus(ask.cpus), f"{memory} of memory"]
-    return Reason("no_memory", f"needs {render_list(wanted)}, no single node{supply.where} has them free together")
+    return Reason(
+        ReasonCode.NO_MEMORY, f"needs {render_list(wanted)}, no single node{supply.where} has them free together"
+    )
 
 
 def _at_most(free: int) -> str:
@@ -149,11 +153,11 @@ def _at_most(free: int) -> str:
 def _few_cards(ask: Ask, supply: Supply) -> Reason:
     needs = f"needs {render_cards(ask)}"
     if ask.shards:
-        return Reason("no_shards", f"{needs}, {_at_most(supply.most)} on one{supply.where}")
+        return Reason(ReasonCode.NO_SHARDS, f"{needs}, {_at_most(supply.most)} on one{supply.where}")
     free = f"{supply.free} of {supply.total}{supply.where} {'is' if supply.free == 1 else 'are'} free"
     if supply.hosts == 1 or supply.free < ask.gpus:
-        return Reason("no_gpus", f"{needs}, {free}")
-    return Reason("no_gpus", f"{needs} on one node, at most {supply.most} are free on one ({free} in all)")
+        return Reason(ReasonCode.NO_GPUS, f"{needs}, {free}")
+    return Reason(ReasonCode.NO_GPUS, f"{needs} on one node, at most {supply.most} are free on one ({free} in all)")
 
 
 def _behind(node: FreeNode, waiting: Waiting) -> Reason:
@@ -167,4 +171,4 @@ def _behind(node: FreeNode, waiting: Waiting) -> Reason:
             for reservation in reservations
             if reservation.shared in free or not free.isdisjoint(reservation.cards)
         ] or reservations
-    return Reason("behind", f"would fit now, but would delay {reservations[0].key}, which was before it")
+    return Reason(ReasonCode.BEHIND, f"would fit now, but would delay {reservations[0].key}, which was before it")

@@ -9,6 +9,7 @@ from itertools import chain
 from danlu.domain.charge import Charge
 from danlu.domain.job import Job, JobSpec, Reason
 from danlu.domain.quota import keys_of
+from danlu.domain.reasons import ReasonCode
 from danlu.domain.resources import Seat
 from danlu.engines.base import Abilities, ExternalRun
 from danlu.scheduler.snapshot import Holding, Plan, Snapshot, Waiting
@@ -145,9 +146,9 @@ class Outlook:
         person = self.standing.roster.persons.get(group.user)
         blocked = _blocked(active_jobs, group) if group.blocked else None
         if person is not None and not person.is_enabled:
-            blocked = Reason("disabled", f"the account of {person.name} is disabled")
+            blocked = Reason(ReasonCode.DISABLED, f"the account of {person.name} is disabled")
         elif spec.team and not self.standing.roster.is_in(group.user, spec.team):
-            blocked = Reason("left_team", f"{group.user} is no longer in the team {spec.team}")
+            blocked = Reason(ReasonCode.LEFT_TEAM, f"{group.user} is no longer in the team {spec.team}")
         may_start = group.free if at_once is None else min(group.free, at_once - group.running + freed)
         return entry_of(spec, group.key, group.user, group.seq, count=group.count, may_start=may_start, blocked=blocked)
 
@@ -227,4 +228,4 @@ def _blocked(active_jobs: ActiveJobs, group: Group) -> Reason:
     waiting_for = active_jobs.jobs[next(group.ids)].waiting_for
     names = ", ".join(dependency.on for dependency in waiting_for)
     how = "succeed" if any(dependency.kind == "ok" for dependency in waiting_for) else "end"
-    return Reason("dependency", f"{names} must {how} first")
+    return Reason(ReasonCode.DEPENDENCY, f"{names} must {how} first")

@@ -17,7 +17,6 @@ MAX_OF_A_KIND = 3
 TRIED = "what would start instead"
 _TIMES = tuple(timedelta(minutes=minutes) for minutes in (30, 60, 120, 240, 480, 1440))
 # A different ask does not help a job waiting for another job, for its own array, or for its owner's account.
-NO_HELP = frozenset({"dependency", "array_limit", "disabled", "left_team"})
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,6 +26,7 @@ from danlu.domain.job import DEFAULT_PRIORITY, Dependency, Job, JobId, JobSpec, 
 from danlu.domain.parsing import ArrayAsk, parse_count, parse_dependency
 from danlu.domain.people import Actor, demand
 from danlu.domain.queue import Queue
+from danlu.domain.reasons import ReasonCode
 from danlu.domain.request import JobRequest, changed_request, check_request, outline, request_of, spec_of
 from danlu.domain.resources import Node
 from danlu.engines.base import Abilities, Engine, Handle
@@ -262,7 +263,9 @@ def stopped(job: Job, actor: Actor, how: str, now: datetime) -> Job:
     """The job after a stop request."""
     who = "its owner" if actor.name == job.user else actor.name
     if job.state is JobState.QUEUED:
-        return job.moved(JobState.CANCELLED, why=Reason("stopped", f"stopped by {who} before it started"), at=now)
+        return job.moved(
+            JobState.CANCELLED, why=Reason(ReasonCode.STOPPED, f"stopped by {who} before it started"), at=now
+        )
     code = STOPPING[how]
     if job.state.is_ended or job.reason.code == code:
         return job

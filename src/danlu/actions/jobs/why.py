@@ -7,13 +7,14 @@ from datetime import datetime
 from itertools import chain
 
 from danlu.actions.cluster.queue_rules import nodes_in
-from danlu.actions.jobs.alternatives import NO_HELP, Alternative, Choices, Defaults, find_alternatives
+from danlu.actions.jobs.alternatives import Alternative, Choices, Defaults, find_alternatives
 from danlu.actions.jobs.limits import check_limits
 from danlu.actions.jobs.references import resolve_one
 from danlu.actions.jobs.submit import Rules, accept, changed
 from danlu.actions.jobs.views import Holder, by_end, holders_of, holders_of_other, reason_for
 from danlu.domain.job import Job, JobSpec, JobState, Reason
 from danlu.domain.people import Actor, Membership, demand
+from danlu.domain.reasons import FOR_ROOM, GUESSED, NO_ALTERNATIVE, NO_ROOM, WITHOUT_HOLDER, ReasonCode
 from danlu.domain.request import JobRequest, outline, request_of
 from danlu.domain.resources import Ask, Seat, model_fits
 from danlu.errors import DanluError
@@ -24,14 +25,6 @@ from danlu.scheduler.snapshot import Snapshot, Wait, Waiting
 from danlu.state.jobs import JobCache
 from danlu.state.occupancy import cards_of
 from danlu.state.snapshots import Outlook, entry_of
-
-# Reasons of `plan()` with numbers; an engine gives the same reasons in general words.
-_NO_ROOM = frozenset({"no_gpus", "no_shards", "no_cpus", "no_memory", "no_nodes"})
-# Reasons of a job in an engine's own queue for waiting until other jobs free resources.
-_FOR_ROOM = frozenset({"no_room", "behind", "quota", "reclaiming"}) | _NO_ROOM
-# Reasons without a holder: the job would not start on empty nodes either.
-_NOBODYS_FAULT = NO_HELP | {"closed", "no_queue", "never_fits"}
-_GUESSED = frozenset({"no_room", "behind", "reclaiming"}) | _NO_ROOM
 
 TeamsOf = Callable[[str], tuple[Membership, ...]]
 
@@ -91,7 +84,7 @@ async def _why(
     if job.state is JobState.PENDING:
         wait = _as_the_engine_says(job, wait, outlook.estimates.get(job.id))
     elif wait is None:
-        return Why(job, Reason("starting", "starts right now"), None, now)
+        return Why(job, Reason(ReasonCode.STARTING, "starts right now"), None, now)
     ways = _Ways(job, wait.reason, rules, filling)
     held = [one for one in cache.active_jobs.holding() if ways.holds(one.id, one.seats, one.spec.ask)]
     others = [one for one in rules.inventory.others if ways.holds(one.id, one.seats, one.ask)]
@@ -107,16 +100,16 @@ def _as_the_engine_says(job: Job, wait: Wait | None, estimated_at: datetime | No
     if wait is None:
         return Wait(job.reason, 0, estimated_at)
     reason = job.reason
-    if wait.reason.code == "reclaiming":
+    if wait.reason.code == ReasonCode.RECLAIMING:
         return wait  # the engine knows nothing of reclaiming
-    if reason.is_new and wait.reason.code in _NO_ROOM:
+    if reason.is_new and wait.reason.code in NO_ROOM:
         reason = wait.reason  # the engine will find the same reason
-    elif reason.code in ("no_room", "behind") and wait.reason.code in _NO_ROOM:
+    elif reason.code in (ReasonCode.NO_ROOM, ReasonCode.BEHIND) and wait.reason.code in NO_ROOM:
         reason = Reason(reason.code, f"{reason.text}: {wait.reason.text}")
     if estimated_at is not None:
         return Wait(reason, wait.place, estimated_at)
     # Danlu can guess when there is room, but not when a person releases a held job, nor the engine's other conditions.
-    guessed = wait.estimated_at if reason.is_new or reason.code in _GUESSED else None
+    guessed = wait.estimated_at if reason.is_new or reason.code in GUESSED else None
     return Wait(reason, wait.place, guessed, is_guess=True)
 
 
@@ -168,9 +161,9 @@ def _think(
     entry = next((one for one in (*snapshot.waiting, *snapshot.pending) if one.key == key), None)
     if wait is not None and job.state is JobState.QUEUED:
         wait = with_guess(wait, snapshot, key, tuple(one.on for one in job.waiting_for))
-    if wait is None or entry is None or wait.reason.code in NO_HELP or job.waiting_for:
+    if wait is None or entry is None or wait.reason.code in NO_ALTERNATIVE or job.waiting_for:
         return wait, (), ()
-    filling = who_fills(snapshot, entry) if wait.reason.code == "quota" else ()
+    filling = who_fills(snapshot, entry) if wait.reason.code == ReasonCode.QUOTA else ()
     return wait, find_alternatives(_less(snapshot, entry), entry, choices), filling
 
 
@@ -194,9 +187,9 @@ class _Ways:
 
     def holds(self, key: str, seats: Sequence[Seat], ask: Ask) -> bool:
         """Whether this run is in the way."""
-        if self._reason.code in _NOBODYS_FAULT or (self._is_pending and self._reason.code not in _FOR_ROOM):
+        if self._reason.code in WITHOUT_HOLDER or (self._is_pending and self._reason.code not in FOR_ROOM):
             return False
-        if self._reason.code == "quota":
+        if self._reason.code == ReasonCode.QUOTA:
             return key in self._filling
         return any(self._is_such(seat, ask) for seat in seats)
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from danlu.domain.job import Reason, RunId
 from danlu.domain.parsing import Notice
+from danlu.domain.reasons import ReasonCode
 from danlu.domain.resources import Node
 from danlu.engines.base import Ending, Handle, Launch, LogSource, Observation, RunState, Stream, shm_notes
 from danlu.engines.local.kind import ABILITIES
@@ -18,7 +19,7 @@ from danlu.engines.log_files import LogFiles
 LAUNCHES_PER_MESSAGE = 64
 _UNKNOWN = Observation(RunState.UNKNOWN)
 _RESTARTED = Observation(
-    RunState.ENDED, ending=Ending.LOST, reason=Reason("lost", "the machine restarted while it ran")
+    RunState.ENDED, ending=Ending.LOST, reason=Reason(ReasonCode.LOST, "the machine restarted while it ran")
 )
 
 

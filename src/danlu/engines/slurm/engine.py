@@ -13,6 +13,7 @@ from datetime import UTC, datetime, timedelta
 from danlu.domain.job import Reason, RunId
 from danlu.domain.parsing import Notice
 from danlu.domain.queue import Queue
+from danlu.domain.reasons import ReasonCode
 from danlu.domain.resources import Node
 from danlu.engines.base import Ending, ExternalRun, Handle, Launch, LogSource, NodeNow, Observation, RunState, Stream
 from danlu.engines.log_files import LogFiles
@@ -40,7 +41,7 @@ OUR_PART = 0.8
 _FOREIGN = Observation(
     RunState.ENDED,
     ending=Ending.LOST,
-    reason=Reason("lost", "Danlu was restarted with another folder of runs since; exit status unknown"),
+    reason=Reason(ReasonCode.LOST, "Danlu was restarted with another folder of runs since; exit status unknown"),
 )
 
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 
 from danlu.domain.job import Reason
+from danlu.domain.reasons import ReasonCode
 from danlu.engines.base import Ending, Launch, Observation, RunState, shm_notes
 from danlu.engines.slurm.accounts import Accounts, Choice, Payer, how_to_add
 from danlu.engines.slurm.commands import Answer, Commands, Person, is_unreachable, may_become
@@ -106,7 +107,7 @@ class Submitter:
                     self._runs.known[launch.run_id].submit_failure = why
         except EngineDown as error:
             log.warning("%s waits to be submitted: %s", launch.run_id, error.text)
-            self._runs.known[launch.run_id].submit_failure = Reason("engine_down", error.text)
+            self._runs.known[launch.run_id].submit_failure = Reason(ReasonCode.ENGINE_DOWN, error.text)
         except Exception:
             log.exception("%s could not be submitted", launch.run_id)
         finally:
@@ -124,7 +125,7 @@ class Submitter:
             if launch.run_id in self._asked and not isinstance(error, ValueError):
                 raise  # Slurm may have accepted the run
             log.exception("%s cannot be submitted", launch.run_id)
-            await self._refused(launch, Reason("not_started", f"it cannot be passed to the system: {error}"))
+            await self._refused(launch, Reason(ReasonCode.NOT_STARTED, f"it cannot be passed to the system: {error}"))
             return None
         finally:
             self._asked.discard(launch.run_id)
@@ -159,7 +160,7 @@ class Submitter:
             if error.errno in _TEMPORARY:
                 raise EngineDown(f"the shared folder does not work: {error.strerror}") from None
             text = f"the folder of the run could not be created: {error.strerror} ({error.filename})"
-            await self._refused(launch, Reason("not_started", text))
+            await self._refused(launch, Reason(ReasonCode.NOT_STARTED, text))
             return None
         answer = await self._sbatch(launch, person, token, choice)
         if payer and _is_about_accounts(answer) and (other := await self._accounts.fallback(choice, payer)):

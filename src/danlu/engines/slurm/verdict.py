@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from danlu.domain.job import Reason, describe_exit
+from danlu.domain.reasons import ReasonCode
 from danlu.domain.resources import Seat
 from danlu.engines.base import Ending, Observation, RunState
 from danlu.engines.slurm.text.messages import explain_end, explain_wait
@@ -14,8 +15,8 @@ from danlu.engines.slurm.text.parse_jobs import PastJob, QueueLine
 
 UNKNOWN = Observation(RunState.UNKNOWN)
 ACCEPTED = Observation(RunState.PENDING, reason=Reason("slurm_new", "accepted by Slurm, not yet scheduled"))
-VANISHED = Reason("lost", "the job is no longer in Slurm and left no exit status")
-FORGOTTEN = Reason("lost", "Slurm ended the job and lost the reason, perhaps in a crash of its controller")
+VANISHED = Reason(ReasonCode.LOST, "the job is no longer in Slurm and left no exit status")
+FORGOTTEN = Reason(ReasonCode.LOST, "Slurm ended the job and lost the reason, perhaps in a crash of its controller")
 SUSPENDED = "Slurm has suspended the job until an administrator resumes it"
 _SIGNALS = 128
 _RAN = frozenset({"COMPLETED", "FAILED", "OUT_OF_MEMORY", "TIMEOUT"})
@@ -62,7 +63,7 @@ def judge(evidence: Evidence, seats: Mapping[int, tuple[Seat, ...]]) -> Observat
     if evidence.begun:
         return _end(Ending.LOST, None, VANISHED, evidence, evidence.begun.started_at, None)
     if evidence.stop_asked:
-        return _end(Ending.STOPPED, None, Reason("stopped", "stopped before it started"), evidence, None, None)
+        return _end(Ending.STOPPED, None, Reason(ReasonCode.STOPPED, "stopped before it started"), evidence, None, None)
     if evidence.number is not None and evidence.was_unobserved:
         return _end(Ending.LOST, None, VANISHED, evidence, None, None)
     # Never started and unknown to Slurm: a lost submit, or a controller that lost the job. The run may start again.
@@ -113,9 +114,9 @@ def _explain(reason: str, *, is_begun: bool) -> Reason:
     if reason != "BeginTime":
         return explain_wait(reason)
     if is_begun:
-        return Reason("begin_time", "Slurm starts the job again in a moment")
+        return Reason(ReasonCode.BEGIN_TIME, "Slurm starts the job again in a moment")
     return Reason(
-        "begin_time",
+        ReasonCode.BEGIN_TIME,
         "Slurm could not start the job, and tries again in a moment; if that repeats: does the controller's machine "
         "have the user (`id` there), and do the nodes see the shared folder?",
     )
@@ -158,9 +159,9 @@ def _reason_of(ended: Ended) -> Reason | None:
 def _exit_reason(code: int | None, rank: str = "") -> Reason:
     """`rank`: the failed rank of several."""
     if code == 0:
-        return Reason("succeeded", "ended with success")
+        return Reason(ReasonCode.SUCCEEDED, "ended with success")
     text = describe_exit(code)
-    return Reason("failed", f"{text} ({rank})" if rank else text)
+    return Reason(ReasonCode.FAILED, f"{text} ({rank})" if rank else text)
 
 
 def _over(
@@ -178,7 +179,7 @@ def _over(
     if evidence.stop_asked and state in ("CANCELLED", "FAILED"):
         text = "stopped on request" if begun else "stopped before it started"
         began_at = begun.started_at if begun else None
-        return _end(Ending.STOPPED, None, Reason("stopped", text), evidence, began_at, ended_at)
+        return _end(Ending.STOPPED, None, Reason(ReasonCode.STOPPED, text), evidence, began_at, ended_at)
     done = explain_end(state)
     if done is not None:
         code = 137 if state == "OUT_OF_MEMORY" else None
@@ -192,7 +193,7 @@ def _over(
     detail = f" ({reason})" if reason not in ("", "None", "NonZeroExitCode") else ""
     why = explain_wait(reason) if reason == "BadConstraints" else None
     text = f"the node could not start the job{detail}: does the node see the shared folder, and have the user?"
-    return _end(Ending.NOT_STARTED, None, why or Reason("not_started", text), evidence, None, ended_at)
+    return _end(Ending.NOT_STARTED, None, why or Reason(ReasonCode.NOT_STARTED, text), evidence, None, ended_at)
 
 
 def _end(

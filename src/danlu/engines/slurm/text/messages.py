@@ -4,6 +4,7 @@ import re
 from collections.abc import Sequence
 
 from danlu.domain.job import Reason
+from danlu.domain.reasons import ReasonCode
 from danlu.engines.base import Ending
 
 _NOT_IN_GROUP = ("the user's groups may not use this queue", "try another `--queue`")
@@ -164,7 +165,7 @@ def explain_wait(reason: str) -> Reason:
     known = _WAITS.get(reason) or _WAITS.get(word[0] if word else "")
     if known is None and (limit := _LIMIT.match(reason)):
         hint = f"{_less(limit[3])}: waiting does not help" if _is_of_one(limit[2], limit[3]) else ""
-        return Reason("quota", _joined(_explain_limit(*limit.groups()).text, hint))
+        return Reason(ReasonCode.QUOTA, _joined(_explain_limit(*limit.groups()).text, hint))
     known = known or next((row[1:] for row in _LONG_WAITS if re.match(row[0], reason)), None)
     if known is None:
         return Reason("slurm", f"Slurm says: {reason}")
@@ -180,9 +181,9 @@ def _explain_limit(whose: str, kind: str, what: str) -> Reason:
     counted = next((word for key, word in _COUNTED.items() if key in limited), "resources")
     if _is_of_one(kind, what):
         much = "much" if counted in ("memory", "time") else "many"
-        return Reason("quota", f"too {much} {counted} for one job ({of})")
+        return Reason(ReasonCode.QUOTA, f"too {much} {counted} for one job ({of})")
     each = " per user" if "PerUser" in what else ""
-    return Reason("quota", f"{of} has reached its limit of {counted}{each}")
+    return Reason(ReasonCode.QUOTA, f"{of} has reached its limit of {counted}{each}")
 
 
 def _is_of_one(kind: str, what: str) -> bool:
@@ -205,7 +206,7 @@ def explain_refusal(stderr: str) -> Reason:
     for pattern, code, text, hint in _REFUSALS:
         if any(re.fullmatch(pattern, line, re.IGNORECASE) for line in lines):
             return Reason(code, text, _detail(_quoted(lines), hint))
-    return Reason("not_started", f"Slurm refused the job: {_quoted(lines) or 'without a message'}")
+    return Reason(ReasonCode.NOT_STARTED, f"Slurm refused the job: {_quoted(lines) or 'without a message'}")
 
 
 def explain_full(stderr: str) -> Reason | None:
@@ -221,7 +222,7 @@ def _limit(lines: Sequence[str]) -> re.Match[str] | None:
 
 
 def _over_limit(limit: re.Match[str], hint: str) -> Reason:
-    return Reason("quota", _explain_limit(*limit.groups()).text, _detail(limit[0], hint))
+    return Reason(ReasonCode.QUOTA, _explain_limit(*limit.groups()).text, _detail(limit[0], hint))
 
 
 def _less(what: str) -> str:
