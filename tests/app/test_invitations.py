@@ -84,7 +84,7 @@ def test_a_leader_does_not_become_administrator(tmp_path: Path) -> None:
         for job_id in (unasked, joined):
             assert (await zhao.get(f"/jobs/{job_id}/logs")).status_code == 403
             assert (await zhao.get(f"/jobs/{job_id}")).json()["command"] is None
-        # An administrator who is made one later is one.
+        # The rule also covers a person who becomes administrator later.
         await chief.put("/teams/nlp/members/li")
         job_id = await running_job(rig, li)
         assert (await zhao.get(f"/jobs/{job_id}/logs")).status_code == 200

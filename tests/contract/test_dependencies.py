@@ -50,7 +50,7 @@ def behind(name: str, on: str, kind: str = "ok") -> Job:
 def test_an_end_between_the_look_and_the_insert_is_seen(opened_book: Opened) -> None:
     run, cache = opened_book.run, opened_book.cache
     first, *tasks = run(cache.insert([job("a"), *array("arr", 3)]))
-    # Whoever submits `b` and `c` has seen `a` and `arr` active; then they end, and only then `b` and `c` are inserted.
+    # The submits of `b` and `c` saw `a` and `arr` active. `a` and `arr` end before `b` and `c` are inserted.
     opened_book.ends(first)
     for task in tasks:
         opened_book.ends(task)

@@ -31,7 +31,7 @@ def refusal(folder: Path) -> DanluError:
 
 @pytest.fixture
 def stopped(tmp_path: Path) -> Path:
-    """What a server that stopped leaves behind, with one job in it."""
+    """The files of a stopped server with one job."""
     with opened(url_of(tmp_path)) as (store, run):
         run(store.insert([job("a")]))
     return tmp_path

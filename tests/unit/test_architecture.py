@@ -27,7 +27,7 @@ ENGINES = {path.name for path in (PACKAGE / "engines").iterdir() if (path / "__i
 
 
 def test_no_room_but_the_engines_knows_an_engine_by_name() -> None:
-    """A new engine is a leaf: what it can do is in its `Abilities`, and nothing depends on what it is called."""
+    """A new engine is a leaf: other rooms read its `Abilities`, never its name."""
     names = re.compile("|".join(sorted(ENGINES - {"local"})), flags=re.I)
     paths = [PACKAGE / "app.py", *(path for room in NAMELESS for path in (PACKAGE / room).rglob("*.py"))]
     named = [f"{path.name}: {line}" for path in paths for line in path.read_text().splitlines() if names.search(line)]

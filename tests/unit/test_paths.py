@@ -19,7 +19,7 @@ needs_root = pytest.mark.skipif(os.getuid() != 0, reason="only root can make fol
 
 @pytest.fixture
 def long_state() -> Iterator[str]:
-    """A state folder whose path is too long for a socket; what was made for it in /tmp goes with it."""
+    """A state folder with a path too long for a socket. The fixture removes its socket folder in /tmp, too."""
     state = f"/nowhere/{uuid.uuid4().hex}/" + "x" * 100
     first = paths.runtime_dir(state)
     yield state
